@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// Connection, Statement, Transaction: SQLite with ownership and Results.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/handle.h"
+#include "base/result.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+extern "C" {
+int sqlite3_close_v2(sqlite3*);
+int sqlite3_finalize(sqlite3_stmt*);
+}
+
+namespace triptych::db {
+
+enum class OpenMode : uint8_t { kReadOnly, kReadWrite };
+
+class Connection;
+
+/// A prepared statement. Parameters count from 1, columns from 0.
+class Statement {
+ public:
+  Statement& bind(int index, int64_t value);
+  Statement& bind(int index, double value);  ///< An infinite or NaN value is stored as NULL.
+  Statement& bind(int index, std::string_view value);
+  Statement& bind(int index, std::nullopt_t);
+  template <class T>
+  Statement& bind(int index, const std::optional<T>& value) {
+    return value ? bind(index, *value) : bind(index, std::nullopt);
+  }
+  /// True when a row is there, false at the end. Errors: kBusy, kReadOnly, kIo, kInvalidArgument.
+  [[nodiscard]] Result<bool> step();
+  /// step() that expects no row, then reset(), so that the statement can be bound again.
+  [[nodiscard]] Status execute();
+  void reset();
+
+  [[nodiscard]] int64_t int64_at(int column) const;
+  [[nodiscard]] double double_at(int column) const;
+  [[nodiscard]] std::string text_at(int column) const;
+  [[nodiscard]] bool is_null(int column) const;
+  [[nodiscard]] bool is_number(int column) const;
+  [[nodiscard]] int column_count() const;
+  [[nodiscard]] std::string column_name(int column) const;
+
+ private:
+  friend class Connection;
+  explicit Statement(sqlite3_stmt* handle) : handle_(handle) {}
+  UniqueHandle<sqlite3_stmt*, sqlite3_finalize> handle_;
+};
+
+class Connection {
+ public:
+  /// Applies WAL (when writable), foreign_keys and a 5 s busy timeout.
+  [[nodiscard]] static Result<Connection> open(const std::filesystem::path& path, OpenMode mode);
+  [[nodiscard]] Result<Statement> prepare(std::string_view sql) const;
+  /// Runs statements separated by ';'.
+  [[nodiscard]] Status execute(std::string_view sql) const;
+  [[nodiscard]] int64_t last_insert_rowid() const;
+  [[nodiscard]] sqlite3* handle() const { return handle_.get(); }
+
+ private:
+  explicit Connection(sqlite3* handle) : handle_(handle) {}
+  UniqueHandle<sqlite3*, sqlite3_close_v2> handle_;
+};
+
+/// BEGIN IMMEDIATE on begin(); rolls back in the destructor unless commit() succeeded.
+class Transaction {
+ public:
+  [[nodiscard]] static Result<Transaction> begin(const Connection& connection);
+  Transaction(Transaction&& other) noexcept;
+  Transaction& operator=(Transaction&&) = delete;
+  ~Transaction();
+  [[nodiscard]] Status commit();
+
+ private:
+  explicit Transaction(const Connection& connection) : connection_(&connection) {}
+  const Connection* connection_ = nullptr;
+};
+
+}  // namespace triptych::db

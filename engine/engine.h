@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one model, one runtime, one device; generates tokens and says when each was delivered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/runtime_features.h"
+#include "engine/weights.h"
+#include "kernels/cost.h"
+#include "profiler/phase.h"
+
+namespace triptych {
+
+enum class KvFormat : uint8_t { kF16, kF32 };
+
+struct EngineOptions {
+  RuntimeFeatures features;
+  DeviceKind device = DeviceKind::kCpu;
+  KvFormat kv = KvFormat::kF16;
+  int num_threads = 0;        ///< 0 = all cores this process may use.
+  int64_t max_batch = 1;      ///< Most sequences decoded together.
+  int64_t max_sequence = 0;   ///< Most tokens of one sequence, prompt and output.
+  int64_t page_size = 16;     ///< Tokens per KV page, with kPagedKv.
+};
+
+enum class SamplingKind : uint8_t { kGreedy };
+struct Request {
+  std::vector<int32_t> prompt;  ///< At least one token.
+  int64_t max_new_tokens = 0;   ///< At least one.
+  bool ignore_eos = true;
+};
+
+/// Times are now_ns(). token_ns[k] is when token k was in the caller's hands.
+struct RequestResult {
+  int64_t submit_ns = 0;
+  std::vector<int64_t> token_ns;
+  std::vector<int32_t> tokens;
+};
+
+struct GenerateResult {
+  std::vector<RequestResult> requests;  ///< In the order of the requests.
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t decode_steps = 0;
+};
+
+/// One position of a teacher-forced pass: logits after reading tokens[position].
+using LogitsVisitor = std::function<void(int64_t position, std::span<const float> logits)>;
+
+/// What the engine holds and moves; the arithmetic behind floors and memory columns.
+struct EngineMemory {
+  int64_t weight_bytes = 0;
+  int64_t peak_kv_bytes = 0;
+  int64_t peak_activation_bytes = 0;
+  [[nodiscard]] int64_t peak_bytes() const {
+    return weight_bytes + peak_kv_bytes + peak_activation_bytes;
+  }
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// Runs all requests, at most options.max_batch at a time; the rest waits in order. All are
+  /// submitted at the start (closed loop). `sink` is null in a timed pass.
+  /// Errors: kInvalidArgument (empty prompt, token id out of range), kOutOfMemory (longer than
+  /// max_sequence).
+  [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,
+                                                        ActivitySink* sink) = 0;
+  /// Reads `tokens` through the runtime's own forward pass and visits the logits of every position,
+  /// in order.
+  [[nodiscard]] virtual Status score(std::span<const int32_t> tokens,
+                                     const LogitsVisitor& visit) = 0;
+
+  [[nodiscard]] virtual EngineMemory memory() const = 0;
+  /// Compulsory traffic and arithmetic of one decode step of `batch` sequences that have
+  /// `context` tokens each.
+  [[nodiscard]] virtual KernelCost decode_step_cost(int64_t batch, int64_t context) const = 0;
+  /// Which kernels the dispatcher chose at this batch: "q=gemv_q4_1 ... lm_head=gemv_q8_0".
+  [[nodiscard]] virtual std::string kernel_choice(int64_t batch) const = 0;
+  [[nodiscard]] virtual const EngineOptions& options() const = 0;
+};
+
+/// Errors: kUnsupported (device or feature not in this build), kOutOfMemory.
+[[nodiscard]] Result<std::unique_ptr<Engine>> make_engine(
+    std::shared_ptr<const ModelWeights> weights, const EngineOptions& options);
+
+}  // namespace triptych

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// make_plan(): a spec becomes cells, block order and estimates. Pure: no model is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "experiments/spec.h"
+
+namespace triptych {
+
+/// Everything outside the spec that decides a cell's content hash.
+struct PlanInputs {
+  std::string model_hash;
+  std::string model_name;
+  std::string model_origin;
+  bool model_is_fallback = false;
+  std::string prompt_pool_hash;
+  std::string binary_hash;
+};
+
+struct PlannedCell {
+  size_t stack = 0;     ///< Index into ExperimentSpec::stacks.
+  std::string name;     ///< "full@c=1,prompt=32,output=64"
+  std::string hash;
+};
+
+/// Cells at one workload point, measured in interleaved blocks.
+struct Comparison {
+  size_t workload = 0;  ///< Index into ExperimentSpec::workloads.
+  std::string label;
+  std::vector<PlannedCell> cells;
+  /// order[b] = the cells of block b in the order they run (indices into `cells`): a permutation
+  /// drawn from the seed, or the identity when `order: sequential`.
+  std::vector<std::vector<size_t>> order;
+};
+
+struct RunPlan {
+  std::vector<Comparison> comparisons;
+  std::string hash;  ///< Of all cell hashes, blocks and seed.
+};
+
+/// Errors: kInvalidArgument with the place in the spec: a rung of built-in engines that changes
+/// more than one axis, a corner that does not share the baseline's runtime (unless `confounded`).
+[[nodiscard]] Result<RunPlan> make_plan(const ExperimentSpec& spec, const PlanInputs& inputs);
+
+/// Name of the factor between two stacks: "runtime", "kernel_quantization", or "runtime+kv+...".
+[[nodiscard]] std::string factor_name(const StackSpec& from, const StackSpec& to);
+
+}  // namespace triptych

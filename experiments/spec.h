@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// ExperimentSpec: an experiment YAML, checked and typed. parse_spec() is the only YAML reader.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/checkpoint.h"
+#include "engine/engine.h"
+#include "engine/runtime_features.h"
+#include "engine/weights.h"
+
+namespace triptych {
+
+/// Place of a value in the spec, for errors that are found later than parsing.
+struct SourcePlace {
+  int line = 0;  ///< From 1.
+  int column = 0;
+};
+
+/// One stack: a choice on every axis.
+struct StackSpec {
+  std::string name;
+  std::string engine = "builtin";
+  RuntimeFeatures runtime;
+  WeightScheme weights = WeightScheme::kF16;
+  KvFormat kv = KvFormat::kF16;
+  int num_threads = 0;  ///< 0 = all.
+  SourcePlace place;
+};
+
+struct WorkloadSpec {
+  std::filesystem::path prompts;  ///< JSONL, each line {"text": ...} or {"token_ids": [...]}.
+  int64_t prompt_tokens = 0;      ///< Every prompt is cut, or continued from the pool, to this.
+  int64_t output_tokens = 0;
+  int64_t concurrency = 1;
+  int64_t requests = 0;           ///< Per timed pass; default = concurrency.
+  std::string sampling = "greedy";
+  bool ignore_eos = true;
+
+  /// "c=1,prompt=32,output=64"
+  [[nodiscard]] std::string label() const;
+};
+
+struct MeasureSpec {
+  int64_t blocks = 10;
+  int64_t warmup = 1;            ///< Untimed passes of each cell before the first block.
+  bool interleaved = true;       ///< `order: interleaved` or `sequential`.
+  int64_t trace_steps = 16;      ///< Decode steps of the traced pass; 0 = no traced pass.
+  uint64_t seed = 1;             ///< Order within blocks, bootstrap.
+};
+
+struct DecomposeSpec {
+  std::string name;
+  std::vector<std::string> path;      ///< Two or more stack names.
+  std::optional<std::string> corner;  ///< Fourth cell of a 2x2; needs a path of three.
+  std::string confounded;             ///< Why a rung may change more than one axis.
+  SourcePlace place;
+};
+
+struct ExperimentSpec {
+  std::string experiment;
+  std::string question;
+  ModelRef model;
+  std::optional<ModelRef> model_fallback;  ///< Used when `model` is missing; the report says so.
+  std::vector<StackSpec> stacks;       ///< In spec order, after matrix expansion.
+  std::vector<WorkloadSpec> workloads; ///< Every combination of the swept fields.
+  MeasureSpec measure;
+  std::vector<DecomposeSpec> decompositions;
+
+  std::filesystem::path path;  ///< Relative paths in the spec start at its folder.
+  std::string text;            ///< Canonical YAML after --set.
+};
+
+/// `--set measure.blocks=5`: key path and YAML value.
+using SpecOverride = std::pair<std::string, std::string>;
+[[nodiscard]] Result<SpecOverride> parse_override(std::string_view text);
+
+/// Errors: `file:line:col: message`, with the offending text, what was expected and the nearest
+/// key. Unknown keys, duplicate keys, wrong types and impossible values are errors.
+[[nodiscard]] Result<ExperimentSpec> parse_spec(const std::filesystem::path& path,
+                                                std::span<const SpecOverride> overrides);
+[[nodiscard]] Result<ExperimentSpec> parse_spec_text(std::string_view yaml,
+                                                     const std::filesystem::path& path,
+                                                     std::span<const SpecOverride> overrides);
+
+}  // namespace triptych

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// The other operations of a decoder layer on the CPU. All activations are f32, row-major.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/common/dtype.h"
+#include "kernels/common/half.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+
+namespace triptych::cpu {
+
+/// out[i] = row tokens[i] of table, f32.  out: [num_tokens, table.columns].
+/// Precondition: 0 <= tokens[i] < table.rows.
+void embed(const WeightView& table, std::span<const int32_t> tokens, float* out);
+
+/// See kernels/rms_norm.h. When args.residual is set: residual += x first, then the norm of it.
+void rms_norm(const RmsNormArgs<float>& args, ThreadPool& pool);
+
+/// See kernels/rope.h. In place.
+void rope(const RopeArgs& args);
+
+/// out = a + b, element by element; out may alias a or b.
+void add(const float* a, const float* b, float* out, int64_t count);
+/// out = silu(gate) * up, silu(x) = x / (1 + exp(-x)); out may alias gate or up.
+void swiglu(const float* gate, const float* up, float* out, int64_t count);
+/// Round to nearest even.
+void to_half(const float* in, Half* out, int64_t count);
+/// Index of the largest value; the lowest index wins a tie; NaN never wins.
+[[nodiscard]] int32_t argmax(const float* values, int64_t count);
+
+/// Keys and values of one sequence in one layer. Token t lies in page t / page_size at slot
+/// t % page_size; a page is [page_size, num_kv_heads, head_dim] f16. A contiguous cache is one page
+/// that is as long as the sequence.
+struct KvView {
+  const Half* const* k_pages = nullptr;
+  const Half* const* v_pages = nullptr;
+  int64_t page_size = 0;
+};
+
+/// Causal attention of one sequence: query i sits at position first_position + i and sees
+/// [0, first_position + i].  q and out: [num_queries, num_q_heads, head_dim].
+struct AttentionSequence {
+  const float* q = nullptr;
+  float* out = nullptr;
+  int64_t num_queries = 0;
+  int64_t first_position = 0;
+  KvView kv;
+};
+
+/// out = softmax(q k^T * scale) v for each sequence and query head; query head h reads KV head
+/// h / (num_q_heads / num_kv_heads). Softmax in f32 with the maximum subtracted.
+struct AttentionArgs {
+  std::span<const AttentionSequence> sequences;
+  int64_t num_q_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  float scale = 0.0f;
+};
+void attention(const AttentionArgs& args, ThreadPool& pool);
+/// The reference: double accumulation, plain loops.
+void attention_ref(const AttentionArgs& args);
+
+}  // namespace triptych::cpu
