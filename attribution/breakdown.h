@@ -18,15 +18,16 @@ namespace triptych {
 
 using ClassTimes = std::array<int64_t, kNumTimeClasses>;  ///< ns, indexed by TimeClass.
 
-/// One window of one device: the phase and the gap before the next phase of its kind.
+/// One window of one device: the phase and the gap before the next phase.
 struct StepBreakdown {
   Phase phase;
   int32_t device_id = 0;
-  int64_t start_ns = 0;  ///< Window [start_ns, end_ns): phase start to next phase start (or end).
-  int64_t end_ns = 0;
+  int64_t start_ns = 0;  ///< The phase's start.
+  int64_t end_ns = 0;    ///< The next phase's start; for the last phase its own end.
   ClassTimes times{};    ///< Sums to end_ns - start_ns exactly.
 };
 
+/// One device from the first phase or record to the last, whichever is earlier and later.
 struct DeviceBreakdown {
   int32_t device_id = 0;
   int64_t start_ns = 0;
@@ -36,12 +37,14 @@ struct DeviceBreakdown {
 
 struct Attribution {
   std::vector<DeviceBreakdown> devices;  ///< Whole trace, one row a device.
-  std::vector<StepBreakdown> steps;      ///< One row a phase and device, in order.
-  /// Names of kUnclassified records with their exclusive-or-not total time, longest first.
+  std::vector<StepBreakdown> steps;      ///< One row a phase and device, phase by phase.
+  /// Names of kUnclassified records with the sum of their durations (hidden or exposed), longest
+  /// first.
   std::vector<std::pair<std::string, int64_t>> unclassified;
   RecordQuality quality;
 
-  /// Sum over the decode steps (all devices), and the tokens they produced (times devices).
+  /// Sum over the decode rows. `tokens` and `steps` count each device, so that times / tokens is
+  /// the time of one token on one device.
   struct DecodeTotal {
     ClassTimes times{};
     int64_t window_ns = 0;
@@ -51,8 +54,14 @@ struct Attribution {
   [[nodiscard]] DecodeTotal decode_total() const;
 };
 
+/// Divides each window among the classes, in integer ns, exactly. Where records overlap the class
+/// that comes first in TimeClass owns the time. Time that no record covers is kLaunchGap inside a
+/// phase and kHostWait outside. A record that straddles windows counts in each with its part there.
+/// Zero-time and inverted records are left out and counted in `quality`. The order of
+/// trace.activities does not matter; O(n log n), O(n) when they are sorted.
 /// Errors: kCorrupt if quality.dropped > 0 and !allow_dropped (a trace with holes cannot be
-/// divided). A trace without device records gives an empty Attribution.
+/// divided), if phases overlap, or if the trace spans more than 104 days. A trace without device
+/// records gives no rows; one without phases gives no steps.
 [[nodiscard]] Result<Attribution> attribute(const Trace& trace, const Classifier& classifier,
                                             bool allow_dropped = false);
 

@@ -24,18 +24,18 @@ struct StackSamples {
 
 /// One row of a decomposition. `log_contribution` values of one method sum to ln F.
 struct Contribution {
-  std::string factor_name;      ///< "runtime", "kernel_quantization", "interaction".
-  std::string from;             ///< Stacks of the rung ("" for Shapley and interaction rows).
+  std::string factor_name;  ///< "runtime", "kernel_quantization", "interaction".
+  std::string from;         ///< Stacks of the rung ("" for Shapley and interaction rows).
   std::string to;
-  double log_contribution = 0;  ///< ln of the factor.
-  Interval log_interval;        ///< Bootstrap interval of log_contribution.
-  std::optional<double> log_share;           ///< Absent when the interval of ln F covers 0.
+  double log_contribution = 0;      ///< ln of the factor.
+  Interval log_interval;            ///< Bootstrap interval of log_contribution.
+  std::optional<double> log_share;  ///< Absent when the interval of ln F covers 0.
   std::optional<Interval> log_share_interval;
 };
 
 struct Decomposition {
-  std::string method;     ///< "path", "path_reverse", "shapley", "interaction".
-  double log_total = 0;   ///< ln F, F = cost(first stack) / cost(last stack).
+  std::string method;    ///< "path", "path_reverse", "shapley", "interaction".
+  double log_total = 0;  ///< ln F, F = cost(first stack) / cost(last stack).
   Interval log_total_interval;
   bool share_refused = false;
   std::vector<Contribution> contributions;

@@ -29,11 +29,17 @@ struct BootstrapOptions {
 
 /// BCa bootstrap interval of statistic(sample of block indices), resampling [0, num_blocks).
 /// Degenerate samples (all resamples equal) give a zero-width interval at the estimate; fewer than
-/// 3 blocks give (-inf, inf). Source: Efron 1987.
+/// 3 blocks give (-inf, inf). Known bias: a bootstrap of few blocks is too narrow; for the mean of
+/// normal data a nominal 95 % interval covers about 90 % at 10 blocks, 93 % at 20.
+/// Preconditions: the statistic is never NaN, resamples >= 1, 0 < confidence < 1.
+/// Source: Efron 1987, Better bootstrap confidence intervals.
 [[nodiscard]] Interval bootstrap_interval(
     int64_t num_blocks, const std::function<double(std::span<const int64_t>)>& statistic,
     const BootstrapOptions& options);
 
+/// Interval of the mean of independent values; bootstrap_interval of the mean, only faster.
+[[nodiscard]] Interval mean_interval(std::span<const double> values,
+                                     const BootstrapOptions& options);
 /// Interval of the median of independent values.
 [[nodiscard]] Interval median_interval(std::span<const double> values,
                                        const BootstrapOptions& options);

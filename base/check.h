@@ -13,8 +13,8 @@ namespace triptych {
 
 }  // namespace triptych
 
-#define TRIPTYCH_CHECK(condition, message)                                    \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::triptych::check_failed(__FILE__, __LINE__, #condition, (message));    \
+#define TRIPTYCH_CHECK(condition, message)                                 \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::triptych::check_failed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)

@@ -43,10 +43,8 @@ class RandomStream {
   static constexpr uint64_t min() { return 0; }
   static constexpr uint64_t max() { return ~uint64_t{0}; }
   uint64_t operator()() { return random_bits(seed_, counter_++); }
-  /// Uniform integer in [0, n) without modulo bias beyond 2^-64 * n. Precondition: n > 0.
-  uint64_t below(uint64_t n) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>((*this)()) * n) >> 64);
-  }
+  /// Uniform integer in [0, n); the bias is below n * 2^-32. Precondition: 0 < n <= 2^32.
+  uint64_t below(uint64_t n) { return ((*this)() >> 32) * n >> 32; }
 
  private:
   uint64_t seed_;

@@ -6,8 +6,10 @@
 #include <pcre2.h>
 
 #include <array>
+#include <cstdint>
 #include <string>
 
+#include "base/check.h"
 #include "base/handle.h"
 #include "base/strings.h"
 
@@ -16,6 +18,27 @@ namespace triptych {
 struct Regex::Impl {
   UniqueHandle<pcre2_code*, pcre2_code_free> code;
 };
+
+namespace {
+
+std::optional<std::pair<size_t, size_t>> match(const pcre2_code* code, std::string_view text,
+                                               size_t offset, uint32_t options) {
+  // One pair of bounds is all that is asked for, so one block a thread serves every pattern.
+  thread_local const UniqueHandle<pcre2_match_data*, pcre2_match_data_free> data(
+      pcre2_match_data_create(1, nullptr));
+  TRIPTYCH_CHECK(data != nullptr, "out of memory");
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  int found = pcre2_match(code, subject, text.size(), offset, options, data.get(), nullptr);
+  if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
+    found = pcre2_match(code, subject, text.size(), offset, options | PCRE2_NO_JIT, data.get(),
+                        nullptr);
+  }
+  if (found < 0) return std::nullopt;
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+  return std::pair<size_t, size_t>{bounds[0], bounds[1]};
+}
+
+}  // namespace
 
 Regex::Regex(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Regex::Regex(Regex&&) noexcept = default;
@@ -43,13 +66,25 @@ Result<Regex> Regex::compile(std::string_view pattern) {
 bool Regex::search(std::string_view text) const { return find(text, 0).has_value(); }
 
 std::optional<std::pair<size_t, size_t>> Regex::find(std::string_view text, size_t offset) const {
-  const UniqueHandle<pcre2_match_data*, pcre2_match_data_free> match(
-      pcre2_match_data_create_from_pattern(impl_->code.get(), nullptr));
-  const int found = pcre2_match(impl_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                text.size(), offset, 0, match.get(), nullptr);
-  if (found < 0) return std::nullopt;
-  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
-  return std::pair<size_t, size_t>{bounds[0], bounds[1]};
+  return match(impl_->code.get(), text, offset, 0);
+}
+
+std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) const {
+  std::vector<std::pair<size_t, size_t>> matches;
+  if (!is_valid_utf8(text)) return matches;
+  size_t offset = 0;
+  while (offset <= text.size()) {
+    const auto found = match(impl_->code.get(), text, offset, PCRE2_NO_UTF_CHECK);
+    if (!found) break;
+    matches.push_back(*found);
+    offset = found->second;
+    if (found->first == found->second) {
+      do {
+        ++offset;
+      } while (offset < text.size() && (static_cast<unsigned char>(text[offset]) & 0xC0) == 0x80);
+    }
+  }
+  return matches;
 }
 
 }  // namespace triptych

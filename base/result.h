@@ -90,17 +90,17 @@ using Status = Result<void>;
 #define TRIPTYCH_CONCAT(a, b) TRIPTYCH_CONCAT_INNER(a, b)
 
 /// Returns the error of `expr` (a Status or Result) from the enclosing function.
-#define TRIPTYCH_RETURN_IF_ERROR(expr)                                  \
-  do {                                                                  \
-    if (auto triptych_status = (expr); !triptych_status.has_value()) {  \
-      return ::triptych::Unexpected{triptych_status.error()};           \
-    }                                                                   \
+#define TRIPTYCH_RETURN_IF_ERROR(expr)                                 \
+  do {                                                                 \
+    if (auto triptych_status = (expr); !triptych_status.has_value()) { \
+      return ::triptych::Unexpected{triptych_status.error()};          \
+    }                                                                  \
   } while (false)
 
 /// `TRIPTYCH_TRY(auto spec, parse_spec(path));` declares the value or returns the error.
 #define TRIPTYCH_TRY(declaration, expr) \
   TRIPTYCH_TRY_INNER(declaration, expr, TRIPTYCH_CONCAT(triptych_result_, __LINE__))
-#define TRIPTYCH_TRY_INNER(declaration, expr, result)                        \
-  auto result = (expr);                                                      \
-  if (!result.has_value()) return ::triptych::Unexpected{result.error()};    \
+#define TRIPTYCH_TRY_INNER(declaration, expr, result)                     \
+  auto result = (expr);                                                   \
+  if (!result.has_value()) return ::triptych::Unexpected{result.error()}; \
   declaration = std::move(result).value()

@@ -1,12 +1,22 @@
-# CUDA side. CMake 3.25 does not know CUDA_STANDARD 20 for nvcc 13, so the flag is given by hand.
+# CUDA side. CMake 3.25 does not know C++20 for nvcc 13: not required, it drops its own flag (the
+# standard is inherited from CXX), and the one given by hand counts.
+set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+
+# Not linked until something collects with it, but a toolkit without it is worth knowing about early.
+if(TARGET CUDA::cupti)
+  message(STATUS "CUPTI: found")
+else()
+  message(STATUS "CUPTI: not in this toolkit; GPU traces will not be available")
+endif()
 
 # Device code of a room: *.cu runs on TRIPTYCH_CUDA_ARCHS; *_sm90a.cu only on that feature set.
 function(triptych_room_cuda room)
   file(GLOB_RECURSE device CONFIGURE_DEPENDS ${room}/*.cu)
   file(GLOB_RECURSE host CONFIGURE_DEPENDS ${room}/*_cuda.cpp)
+  list(FILTER host EXCLUDE REGEX "_no_cuda\\.cpp$")
   target_compile_definitions(triptych_${room} PUBLIC TRIPTYCH_HAS_CUDA=1)
   target_link_libraries(triptych_${room} PUBLIC CUDA::cudart_static)
   target_sources(triptych_${room} PRIVATE ${host})
@@ -18,6 +28,7 @@ function(triptych_room_cuda room)
     if(${set})
       add_library(triptych_${room}_${set} OBJECT ${${set}})
       target_include_directories(triptych_${room}_${set} PRIVATE ${CMAKE_SOURCE_DIR})
+      target_compile_definitions(triptych_${room}_${set} PRIVATE TRIPTYCH_HAS_CUDA=1)
       target_compile_options(triptych_${room}_${set} PRIVATE -Xcompiler=-Wall,-Wextra)
       target_sources(triptych_${room} PRIVATE $<TARGET_OBJECTS:triptych_${room}_${set}>)
     endif()

@@ -1,5 +1,6 @@
 # A room is one folder and one static library. Sources are found by name, so that a new file needs
-# no edit here: *.cpp is host code, *_cuda.cpp needs the CUDA runtime, *.cu needs nvcc.
+# no edit here: *.cpp is host code, *_cuda.cpp needs the CUDA runtime, *_no_cuda.cpp takes its place
+# in a build without CUDA, *.cu needs nvcc.
 
 function(triptych_target_defaults target)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
@@ -33,7 +34,12 @@ endfunction()
 function(triptych_room room)
   cmake_parse_arguments(ARG "" "" "ROOMS;LIBS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/${room} ${room}/*.cpp)
+  set(without_cuda ${sources})
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+  list(FILTER without_cuda INCLUDE REGEX "_no_cuda\\.cpp$")
+  if(NOT TRIPTYCH_CUDA)
+    list(APPEND sources ${without_cuda})
+  endif()
   if(ARG_EXCLUDE)
     list(REMOVE_ITEM sources ${ARG_EXCLUDE})
   endif()

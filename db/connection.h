@@ -23,6 +23,9 @@ namespace triptych::db {
 
 enum class OpenMode : uint8_t { kReadOnly, kReadWrite };
 
+/// How long a statement waits for a lock of another process before it gives kBusy.
+inline constexpr int kBusyTimeoutMs = 5000;
+
 class Connection;
 
 /// A prepared statement. Parameters count from 1, columns from 0.
@@ -47,8 +50,10 @@ class Statement {
   [[nodiscard]] std::string text_at(int column) const;
   [[nodiscard]] bool is_null(int column) const;
   [[nodiscard]] bool is_number(int column) const;
+  [[nodiscard]] bool is_real(int column) const;  ///< A number stored as floating point.
   [[nodiscard]] int column_count() const;
   [[nodiscard]] std::string column_name(int column) const;
+  [[nodiscard]] bool only_reads() const;  ///< It changes no database file.
 
  private:
   friend class Connection;
@@ -58,10 +63,16 @@ class Statement {
 
 class Connection {
  public:
-  /// Applies WAL (when writable), foreign_keys and a 5 s busy timeout.
-  [[nodiscard]] static Result<Connection> open(const std::filesystem::path& path, OpenMode mode);
+  /// Opens (kReadWrite: or creates) a database; ":memory:" is a private one. Sets foreign_keys and
+  /// the busy timeout and reads the header, but writes nothing. A read-only open in a folder that
+  /// cannot be written works as long as no write-ahead log waits to be merged.
+  /// Errors, with `where` = path: kNotFound (folder; file when read-only), kReadOnly, kCorrupt (not
+  /// a database), kBusy, kInvalidArgument (a folder), kIo.
+  [[nodiscard]] static Result<Connection> open(const std::filesystem::path& path, OpenMode mode,
+                                               int busy_timeout_ms = kBusyTimeoutMs);
+  /// Errors: kInvalidArgument with SQLite's message; also when `sql` is not exactly one statement.
   [[nodiscard]] Result<Statement> prepare(std::string_view sql) const;
-  /// Runs statements separated by ';'.
+  /// Runs statements separated by ';' and drops their rows.
   [[nodiscard]] Status execute(std::string_view sql) const;
   [[nodiscard]] int64_t last_insert_rowid() const;
   [[nodiscard]] sqlite3* handle() const { return handle_.get(); }

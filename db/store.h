@@ -18,12 +18,17 @@
 
 namespace triptych::db {
 
-/// Rows are only ever added; the exceptions are the status of a run and of a cell.
+/// Rows are only ever added; the exceptions are the status of a run and of a cell, and its facts.
+/// A committed transaction survives kill -9: it is in the write-ahead log, which the next open
+/// reads. A power cut may take the last transactions (the log is not synced at each commit, so that
+/// storing a block costs no disk flush beside a measurement), but never the integrity of the file.
 class Store {
  public:
-  /// Opens or creates. Errors: kBusy (locked after 5 s), kReadOnly, kSchemaTooNew, kCorrupt (not a
-  /// Triptych database), kNotFound (read-only open of a missing file).
-  [[nodiscard]] static Result<Store> open(const std::filesystem::path& path, OpenMode mode);
+  /// Opens or creates. Errors: kBusy (locked after the timeout), kReadOnly, kSchemaTooNew, kCorrupt
+  /// (not a Triptych database), kNotFound (missing folder; read-only open of a missing file),
+  /// kUnsupported (read-only open of an older schema). A database that is refused is not changed.
+  [[nodiscard]] static Result<Store> open(const std::filesystem::path& path, OpenMode mode,
+                                          int busy_timeout_ms = kBusyTimeoutMs);
 
   /// Inserts the run and its planned cells in one transaction; sets run_id and cell_id in place.
   [[nodiscard]] Status insert_run(RunRow& run, std::span<CellRow> cells);
@@ -33,10 +38,12 @@ class Store {
                                     double f32_flops_per_s);
   [[nodiscard]] Status set_cell_status(int64_t cell_id, std::string_view status,
                                        std::string_view reason);
+  /// Replaces the facts of an earlier, killed attempt at the same cell.
   [[nodiscard]] Status insert_facts(const CellFactsRow& facts);
 
   /// One block of a comparison: all its cells or none, in one transaction.
   [[nodiscard]] Status insert_block(std::span<const BlockRow> cells);
+  /// Errors: kInvalidArgument if the time classes do not sum to window_ns.
   [[nodiscard]] Status insert_trace(const TraceRow& trace);
   /// Ends a comparison in one transaction: summaries, decompositions, threats, cells set to "done".
   [[nodiscard]] Status insert_results(std::span<const SummaryRow> summaries,

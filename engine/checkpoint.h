@@ -21,10 +21,10 @@ class Tokenizer;
 
 /// Where a model comes from; exactly one of the two is set.
 struct ModelRef {
-  std::filesystem::path path;  ///< A .gguf file or a Hugging Face directory.
-  std::string synthetic;       ///< An architecture of synthetic_config().
-  uint64_t seed = 1;           ///< Synthetic only.
-  int64_t layers = 0;          ///< Synthetic only: overrides num_layers when > 0.
+  std::filesystem::path path{};  ///< A .gguf file or a Hugging Face directory.
+  std::string synthetic{};       ///< An architecture of synthetic_config().
+  uint64_t seed = 1;             ///< Synthetic only.
+  int64_t layers = 0;            ///< Synthetic only: overrides num_layers when > 0.
 };
 
 /// The tensors of a model under the names of this project:

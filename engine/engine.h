@@ -24,10 +24,10 @@ struct EngineOptions {
   RuntimeFeatures features;
   DeviceKind device = DeviceKind::kCpu;
   KvFormat kv = KvFormat::kF16;
-  int num_threads = 0;        ///< 0 = all cores this process may use.
-  int64_t max_batch = 1;      ///< Most sequences decoded together.
-  int64_t max_sequence = 0;   ///< Most tokens of one sequence, prompt and output.
-  int64_t page_size = 16;     ///< Tokens per KV page, with kPagedKv.
+  int num_threads = 0;       ///< 0 = all cores this process may use.
+  int64_t max_batch = 1;     ///< Most sequences decoded together.
+  int64_t max_sequence = 0;  ///< Most tokens of one sequence, prompt and output.
+  int64_t page_size = 16;    ///< Tokens per KV page, with kPagedKv.
 };
 
 enum class SamplingKind : uint8_t { kGreedy };
@@ -75,10 +75,12 @@ class Engine {
   [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,
                                                         ActivitySink* sink) = 0;
   /// Reads `tokens` through the runtime's own forward pass and visits the logits of every position,
-  /// in order.
+  /// in order. `visit` must not call an engine: the threads are taken. Errors: as generate().
   [[nodiscard]] virtual Status score(std::span<const int32_t> tokens,
                                      const LogitsVisitor& visit) = 0;
 
+  /// Peaks are the highest of all generate() calls so far, counted when memory is taken; a page
+  /// pool and an arena count whole from the start.
   [[nodiscard]] virtual EngineMemory memory() const = 0;
   /// Compulsory traffic and arithmetic of one decode step of `batch` sequences that have
   /// `context` tokens each.
@@ -88,7 +90,9 @@ class Engine {
   [[nodiscard]] virtual const EngineOptions& options() const = 0;
 };
 
-/// Errors: kUnsupported (device or feature not in this build), kOutOfMemory.
+/// Engines of one process share threads and take turns; each call holds them until it returns.
+/// Errors: kInvalidArgument (an option out of range), kUnsupported (device, feature or model size
+/// that this build cannot run), kOutOfMemory (with the arithmetic).
 [[nodiscard]] Result<std::unique_ptr<Engine>> make_engine(
     std::shared_ptr<const ModelWeights> weights, const EngineOptions& options);
 

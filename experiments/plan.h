@@ -23,9 +23,9 @@ struct PlanInputs {
 };
 
 struct PlannedCell {
-  size_t stack = 0;     ///< Index into ExperimentSpec::stacks.
-  std::string name;     ///< "full@c=1,prompt=32,output=64"
-  std::string hash;
+  size_t stack = 0;  ///< Index into ExperimentSpec::stacks.
+  std::string name;  ///< "full@c=1,prompt=32,output=64"
+  std::string hash;  ///< Of every axis, the workload and the inputs; not of the blocks.
 };
 
 /// Cells at one workload point, measured in interleaved blocks.
@@ -40,14 +40,17 @@ struct Comparison {
 
 struct RunPlan {
   std::vector<Comparison> comparisons;
-  std::string hash;  ///< Of all cell hashes, blocks and seed.
+  std::string hash;  ///< Of the experiment's name, all cells, `measure` and `decompose`.
 };
 
 /// Errors: kInvalidArgument with the place in the spec: a rung of built-in engines that changes
-/// more than one axis, a corner that does not share the baseline's runtime (unless `confounded`).
+/// more than one axis, a corner that is not the baseline with what the second rung changes (for the
+/// usual path: the baseline's runtime, the full stack's weights), unless `confounded` says why;
+/// more passes than any machine can run.
 [[nodiscard]] Result<RunPlan> make_plan(const ExperimentSpec& spec, const PlanInputs& inputs);
 
-/// Name of the factor between two stacks: "runtime", "kernel_quantization", or "runtime+kv+...".
+/// Name of the factor between two stacks: "runtime", "kernel_quantization", or "runtime+kv+..."
+/// when several axes change; "identical" when none does.
 [[nodiscard]] std::string factor_name(const StackSpec& from, const StackSpec& to);
 
 }  // namespace triptych

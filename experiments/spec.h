@@ -18,14 +18,9 @@
 #include "engine/engine.h"
 #include "engine/runtime_features.h"
 #include "engine/weights.h"
+#include "experiments/yaml_tree.h"
 
 namespace triptych {
-
-/// Place of a value in the spec, for errors that are found later than parsing.
-struct SourcePlace {
-  int line = 0;  ///< From 1.
-  int column = 0;
-};
 
 /// One stack: a choice on every axis.
 struct StackSpec {
@@ -39,24 +34,24 @@ struct StackSpec {
 };
 
 struct WorkloadSpec {
-  std::filesystem::path prompts;  ///< JSONL, each line {"text": ...} or {"token_ids": [...]}.
+  std::filesystem::path prompts;  ///< JSONL (see prompt_pool.h), resolved like `path` below.
   int64_t prompt_tokens = 0;      ///< Every prompt is cut, or continued from the pool, to this.
   int64_t output_tokens = 0;
   int64_t concurrency = 1;
-  int64_t requests = 0;           ///< Per timed pass; default = concurrency.
+  int64_t requests = 0;  ///< Per timed pass; default = concurrency.
   std::string sampling = "greedy";
   bool ignore_eos = true;
 
-  /// "c=1,prompt=32,output=64"
+  /// "c=1,prompt=32,output=64"; ",requests=N" is appended when it is not the concurrency.
   [[nodiscard]] std::string label() const;
 };
 
 struct MeasureSpec {
   int64_t blocks = 10;
-  int64_t warmup = 1;            ///< Untimed passes of each cell before the first block.
-  bool interleaved = true;       ///< `order: interleaved` or `sequential`.
-  int64_t trace_steps = 16;      ///< Decode steps of the traced pass; 0 = no traced pass.
-  uint64_t seed = 1;             ///< Order within blocks, bootstrap.
+  int64_t warmup = 1;        ///< Untimed passes of each cell before the first block.
+  bool interleaved = true;   ///< `order: interleaved` or `sequential`.
+  int64_t trace_steps = 16;  ///< Decode steps of the traced pass; 0 = no traced pass.
+  uint64_t seed = 1;         ///< Order within blocks, bootstrap.
 };
 
 struct DecomposeSpec {
@@ -72,13 +67,21 @@ struct ExperimentSpec {
   std::string question;
   ModelRef model;
   std::optional<ModelRef> model_fallback;  ///< Used when `model` is missing; the report says so.
-  std::vector<StackSpec> stacks;       ///< In spec order, after matrix expansion.
-  std::vector<WorkloadSpec> workloads; ///< Every combination of the swept fields.
+  std::vector<StackSpec> stacks;           ///< In spec order, after matrix expansion.
+  std::vector<WorkloadSpec> workloads;     ///< Every combination of the swept fields.
+  SourcePlace workload_place;              ///< Of the section.
   MeasureSpec measure;
   std::vector<DecomposeSpec> decompositions;
 
-  std::filesystem::path path;  ///< Relative paths in the spec start at its folder.
-  std::string text;            ///< Canonical YAML after --set.
+  /// As given by the user. Paths inside the spec (model, prompts) are relative to its folder there;
+  /// in this struct they are already joined with that folder, ready to be opened.
+  std::filesystem::path path;
+  /// Canonical YAML after --set: parses to the same experiment, whatever comments, layout and
+  /// quoting the file had.
+  std::string text;
+
+  /// "file:line:column" of a place in this spec.
+  [[nodiscard]] std::string where(const SourcePlace& place) const;
 };
 
 /// `--set measure.blocks=5`: key path and YAML value.

@@ -17,9 +17,9 @@ inline constexpr std::array<std::string_view, 6> kActivityKindNames = {
 /// Times are integer ns on the trace's clock, half-open [start_ns, end_ns).
 struct Activity {
   ActivityKind kind = ActivityKind::kKernel;
-  int32_t device_id = 0;   ///< CPU traces: 0 is the engine's CPU device.
+  int32_t device_id = 0;  ///< CPU traces: 0 is the engine's CPU device.
   int32_t stream_id = 0;
-  uint32_t name_id = 0;    ///< Index into Trace::names.
+  uint32_t name_id = 0;  ///< Index into Trace::names.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   uint64_t correlation_id = 0;  ///< Joins a launch with what it launched; 0 = none.

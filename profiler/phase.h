@@ -16,8 +16,8 @@ enum class PhaseKind : uint8_t {
 
 /// The kind of work an operation record stands for; the names that users see are in activity.h.
 enum class ActivityKind : uint8_t {
-  kKernel,      ///< Arithmetic on a device (on the CPU: the body of an operation).
-  kMemcpy,      ///< Moves bytes and computes nothing (KV concatenation, logits to the host).
+  kKernel,  ///< Arithmetic on a device (on the CPU: the body of an operation).
+  kMemcpy,  ///< Moves bytes and computes nothing (KV concatenation, logits to the host).
   kMemset,
   kSync,        ///< Waiting for a peer, a stream or a worker thread.
   kRuntime,     ///< Host-side API call or bookkeeping (allocation, scheduling).
@@ -27,11 +27,11 @@ enum class ActivityKind : uint8_t {
 /// One finished operation. Times are steady-clock ns (base/units.h now_ns), half-open.
 struct OperationRecord {
   ActivityKind kind = ActivityKind::kKernel;
-  std::string_view name;    ///< Must outlive the call only.
-  int32_t stream_id = 0;    ///< Thread or CUDA stream the operation ran on.
+  std::string_view name;  ///< Must outlive the call only.
+  int32_t stream_id = 0;  ///< Thread or CUDA stream the operation ran on.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int64_t bytes = 0;        ///< Bytes that had to move (kernel cost model); 0 = unknown.
+  int64_t bytes = 0;  ///< Bytes that had to move (kernel cost model); 0 = unknown.
 };
 
 /// Receives what happens during a traced pass. A timed pass has no sink at all: engines hold a

@@ -41,12 +41,14 @@ inline constexpr std::array<DTypeInfo, 8> kDTypes = {{
 [[nodiscard]] constexpr const DTypeInfo& dtype_info(DType dtype) {
   return kDTypes[static_cast<size_t>(dtype)];
 }
-static_assert([] {
-  for (size_t i = 0; i < kDTypes.size(); ++i) {
-    if (static_cast<size_t>(kDTypes[i].dtype) != i) return false;
-  }
-  return true;
-}(), "kDTypes is indexed by the enumerator");
+static_assert(
+    [] {
+      for (size_t i = 0; i < kDTypes.size(); ++i) {
+        if (static_cast<size_t>(kDTypes[i].dtype) != i) return false;
+      }
+      return true;
+    }(),
+    "kDTypes is indexed by the enumerator");
 
 /// Bytes of one row of `columns` elements. Precondition: columns is a multiple of block_elements.
 [[nodiscard]] constexpr int64_t row_bytes(DType dtype, int64_t columns) {

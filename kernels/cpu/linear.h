@@ -16,8 +16,10 @@ namespace triptych::cpu {
 
 /// x: [m, w.columns] f32, row-major, rows x_stride apart (elements); y: [m, w.rows] f32, rows
 /// y_stride apart. x and y must not overlap. Requires w.columns to be a multiple of the type's
-/// block. Accumulates in f32; the order of summation depends on the instruction set only, never on
-/// the number of threads or on m's split into tiles.
+/// block. Accumulates in f32; the order of summation depends on the instruction set and on whether
+/// m <= 8 (gemv) or not (gemm), never on the number of threads or the rows beside a row. So a row of
+/// y has the same bits for every m up to 8, and for every m above; between the two it differs by
+/// rounding. Steady state allocates nothing: scratch is kept per thread.
 struct LinearArgs {
   const float* x = nullptr;
   int64_t x_stride = 0;
@@ -50,6 +52,8 @@ void linear_gate_up_swiglu(const GateUpArgs& args, ThreadPool& pool);
 /// Name of the kernel that linear() uses for this shape, e.g. "gemv_q4_1" or "gemm_f16"; stored
 /// with each run.
 [[nodiscard]] std::string_view linear_kernel_name(DType dtype, int64_t m);
+/// The instruction set the kernels use on this machine, as Highway names it, e.g. "AVX3" (AVX-512).
+[[nodiscard]] std::string_view simd_target();
 /// Weights once, x and y once; 2 m n k flops.
 [[nodiscard]] KernelCost linear_cost(const LinearArgs& args);
 

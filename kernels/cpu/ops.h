@@ -21,7 +21,8 @@ void embed(const WeightView& table, std::span<const int32_t> tokens, float* out)
 /// See kernels/rms_norm.h. When args.residual is set: residual += x first, then the norm of it.
 void rms_norm(const RmsNormArgs<float>& args, ThreadPool& pool);
 
-/// See kernels/rope.h. In place.
+/// See kernels/rope.h. In place. Angles are formed and reduced in double; cos and sin are within
+/// 3 ulp. Requires an even head_dim <= 1024 and one frequency per pair.
 void rope(const RopeArgs& args);
 
 /// out = a + b, element by element; out may alias a or b.
@@ -30,7 +31,8 @@ void add(const float* a, const float* b, float* out, int64_t count);
 void swiglu(const float* gate, const float* up, float* out, int64_t count);
 /// Round to nearest even.
 void to_half(const float* in, Half* out, int64_t count);
-/// Index of the largest value; the lowest index wins a tie; NaN never wins.
+/// Index of the largest value; the lowest index wins a tie; NaN never wins (all NaN: 0). Requires
+/// count > 0.
 [[nodiscard]] int32_t argmax(const float* values, int64_t count);
 
 /// Keys and values of one sequence in one layer. Token t lies in page t / page_size at slot

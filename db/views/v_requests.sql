@@ -1,0 +1,27 @@
+-- SPDX-FileCopyrightText: Triptych contributors
+-- SPDX-License-Identifier: Apache-2.0
+-- Raw samples: one row per request of a timed pass, all runs.
+CREATE VIEW v_requests (
+  experiment,     -- name in the spec
+  cell,           -- 'full@c=1,prompt=32,output=64'
+  stack,          -- name in the spec
+  comparison,     -- workload point
+  block_index,    -- from 0
+  request_index,  -- from 0
+  ttft_ns,        -- ns, submission to first token
+  tpot_ns,        -- ns, (last - first) / (tokens - 1); NULL for one token
+  e2e_ns,         -- ns, submission to last token
+  prompt_tokens,  -- tokens
+  output_tokens,  -- tokens
+  itl_ns,         -- JSON array of ns, gaps between tokens
+  run_id,
+  cell_id,
+  block_id
+) AS
+SELECT run.experiment, cell.name, cell.stack, cell.comparison, block.block_index,
+       request.request_index, request.ttft_ns, request.tpot_ns, request.e2e_ns,
+       request.prompt_tokens, request.output_tokens, request.itl_ns, cell.run_id, cell.cell_id,
+       block.block_id
+FROM request JOIN block USING (block_id) JOIN cell USING (cell_id) JOIN run USING (run_id)
+ORDER BY cell.run_id, cell.comparison, block.block_index, block.order_index,
+         request.request_index;

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/forward.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/kv_cache.h"
+
+namespace triptych {
+
+namespace {
+
+/// Computes nothing and holds nothing: a pass over it shows which results live at the same time.
+class NoOps final : public Ops {
+ public:
+  explicit NoOps(int64_t element_bytes) : element_bytes_(element_bytes) {}
+  void set_sink(ActivitySink*) override {}
+  int64_t element_bytes() const override { return element_bytes_; }
+  std::byte* allocate(int64_t) override { return nullptr; }
+  void release(std::byte*, int64_t) noexcept override {}
+  void copy(const std::byte*, std::byte*, int64_t, std::string_view) override {}
+  WeightView resident(const WeightView& weights) override { return weights; }
+  const float* resident(std::span<const float> weights) override { return weights.data(); }
+  void begin_step(const Step&) override {}
+  void embed(const WeightView&, Tensor) override {}
+  void rms_norm(Tensor, const float*, Tensor) override {}
+  void rms_norm_residual(Tensor, Tensor, const float*, Tensor) override {}
+  void linear(Tensor, const WeightView&, Tensor) override {}
+  void linear_group(Tensor, std::span<const WeightView>, std::span<const Tensor>) override {}
+  void gate_up_swiglu(Tensor, const WeightView&, const WeightView&, Tensor) override {}
+  void swiglu(Tensor, Tensor, Tensor) override {}
+  void add(Tensor, Tensor, Tensor) override {}
+  void rope(Tensor) override {}
+  void kv_append(int64_t, Tensor, Tensor) override {}
+  void rope_kv_append(int64_t, Tensor, Tensor, Tensor) override {}
+  void attention(int64_t, Tensor, Tensor) override {}
+  void argmax(Tensor) override {}
+  void fetch_tokens(std::span<int32_t>) override {}
+  void logits_to_host(Tensor, std::span<float>) override {}
+
+ private:
+  int64_t element_bytes_;
+};
+
+}  // namespace
+
+Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
+                 ActivationMemory& memory)
+    : ops_(ops),
+      memory_(memory),
+      shape_(shape),
+      hidden_size_(weights.config.hidden_size),
+      embed_(ops.resident(weights.embed)),
+      lm_head_(weights.lm_head.data == weights.embed.data ? embed_ : ops.resident(weights.lm_head)),
+      final_norm_(ops.resident(weights.final_norm)) {
+  layers_.reserve(weights.layers.size());
+  for (const LayerWeights& w : weights.layers) {
+    layers_.push_back({ops.resident(w.attn_norm), ops.resident(w.q), ops.resident(w.k),
+                       ops.resident(w.v), ops.resident(w.o), ops.resident(w.ffn_norm),
+                       ops.resident(w.gate), ops.resident(w.up), ops.resident(w.down)});
+  }
+}
+
+Activation Forward::hidden(const Step& step) {
+  for (const StepSequence& sequence : step.sequences) {
+    step.cache->extend(sequence.slot, sequence.num_tokens);
+  }
+  ops_.begin_step(step);
+  return shape_ == ForwardShape::kFused ? fused(step.rows()) : op_by_op(step.rows());
+}
+
+Activation Forward::logits(Tensor hidden, ActivationMemory& memory) {
+  Activation y = memory.allocate(hidden.rows, lm_head_.rows);
+  ops_.linear(hidden, lm_head_, y);
+  return y;
+}
+
+Activation Forward::norm(Tensor x, const float* weight) {
+  Activation y = memory_.allocate(x.rows, x.columns);
+  ops_.rms_norm(x, weight, y);
+  return y;
+}
+
+Activation Forward::residual_norm(Tensor x, Tensor residual, const float* weight) {
+  Activation y = memory_.allocate(x.rows, x.columns);
+  ops_.rms_norm_residual(x, residual, weight, y);
+  return y;
+}
+
+Activation Forward::product(Tensor x, const WeightView& w) {
+  Activation y = memory_.allocate(x.rows, w.rows);
+  ops_.linear(x, w, y);
+  return y;
+}
+
+Activation Forward::op_by_op(int64_t rows) {
+  Activation x = memory_.allocate(rows, hidden_size_);
+  ops_.embed(embed_, x);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    x = attention_op_by_op(static_cast<int64_t>(i), std::move(x));
+    x = ffn_op_by_op(layers_[i], std::move(x));
+  }
+  return norm(x, final_norm_);
+}
+
+Activation Forward::attention_op_by_op(int64_t index, Activation x) {
+  const Layer& layer = layers_[index];
+  Activation normed = norm(x, layer.attn_norm);
+  Activation q = product(normed, layer.q);
+  Activation k = product(normed, layer.k);
+  Activation v = product(normed, layer.v);
+  normed.reset();
+  ops_.rope(q);
+  ops_.rope(k);
+  ops_.kv_append(index, k, v);
+  k.reset();
+  v.reset();
+  Activation mixed = memory_.allocate(x.tensor().rows, layer.q.rows);
+  ops_.attention(index, q, mixed);
+  q.reset();
+  Activation o = product(mixed, layer.o);
+  mixed.reset();
+  Activation sum = memory_.allocate(x.tensor().rows, hidden_size_);
+  ops_.add(x, o, sum);
+  return sum;
+}
+
+Activation Forward::ffn_op_by_op(const Layer& layer, Activation x) {
+  Activation normed = norm(x, layer.ffn_norm);
+  Activation gate = product(normed, layer.gate);
+  Activation up = product(normed, layer.up);
+  normed.reset();
+  Activation inner = memory_.allocate(x.tensor().rows, layer.gate.rows);
+  ops_.swiglu(gate, up, inner);
+  gate.reset();
+  up.reset();
+  Activation down = product(inner, layer.down);
+  inner.reset();
+  Activation sum = memory_.allocate(x.tensor().rows, hidden_size_);
+  ops_.add(x, down, sum);
+  return sum;
+}
+
+Activation Forward::fused(int64_t rows) {
+  Activation residual = memory_.allocate(rows, hidden_size_);
+  ops_.embed(embed_, residual);
+  Activation normed = norm(residual, layers_.front().attn_norm);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const auto index = static_cast<int64_t>(i);
+    Activation q = memory_.allocate(rows, layer.q.rows);
+    Activation k = memory_.allocate(rows, layer.k.rows);
+    Activation v = memory_.allocate(rows, layer.v.rows);
+    ops_.linear_group(normed, std::array{layer.q, layer.k, layer.v},
+                      std::array{q.tensor(), k.tensor(), v.tensor()});
+    normed.reset();
+    ops_.rope_kv_append(index, q, k, v);
+    k.reset();
+    v.reset();
+    Activation mixed = memory_.allocate(rows, layer.q.rows);
+    ops_.attention(index, q, mixed);
+    q.reset();
+    Activation x = product(mixed, layer.o);
+    mixed.reset();
+    normed = residual_norm(x, residual, layer.ffn_norm);
+    x.reset();
+    Activation inner = memory_.allocate(rows, layer.gate.rows);
+    ops_.gate_up_swiglu(normed, layer.gate, layer.up, inner);
+    normed.reset();
+    x = product(inner, layer.down);
+    inner.reset();
+    const float* next_norm = i + 1 < layers_.size() ? layers_[i + 1].attn_norm : final_norm_;
+    normed = residual_norm(x, residual, next_norm);
+  }
+  return normed;
+}
+
+int64_t Forward::arena_bytes(const ModelWeights& weights, ForwardShape shape, int64_t element_bytes,
+                             int64_t rows, int64_t logit_rows) {
+  NoOps ops(element_bytes);
+  ArenaPlan plan(element_bytes);
+  Forward forward(weights, shape, ops, plan);
+  if (shape == ForwardShape::kFused) {
+    static_cast<void>(forward.fused(rows));
+  } else {
+    static_cast<void>(forward.op_by_op(rows));
+  }
+  // Only the hidden rows live beside the logits, and they end below the high-water mark.
+  return plan.peak_bytes() +
+         ArenaLayout::footprint(logit_rows, weights.config.vocab_size * element_bytes);
+}
+
+}  // namespace triptych

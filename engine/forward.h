@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// Forward: the decoder as a sequence of operations, once per shape of runtime, for every device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/activations.h"
+#include "engine/ops.h"
+#include "engine/weights.h"
+
+namespace triptych {
+
+/// Whether each operation stands alone or neighbours are one call (RuntimeFeature::kFused).
+enum class ForwardShape : uint8_t { kOpByOp, kFused };
+
+class Forward {
+ public:
+  /// Keeps references to `weights`, `ops` and `memory`.
+  Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops, ActivationMemory& memory);
+
+  /// Reads the step's tokens, extends the cache by them, and returns the final norm's output,
+  /// [rows, hidden_size]. Throws std::bad_alloc.
+  [[nodiscard]] Activation hidden(const Step& step);
+
+  /// hidden lm_head^T: [hidden.rows, vocab_size], allocated from `memory`.
+  [[nodiscard]] Activation logits(Tensor hidden, ActivationMemory& memory);
+
+  /// Bytes that an arena needs for hidden() with at most `rows` rows followed by logits() of at
+  /// most `logit_rows` of them. Found by placing the results of a pass that computes nothing.
+  [[nodiscard]] static int64_t arena_bytes(const ModelWeights& weights, ForwardShape shape,
+                                           int64_t element_bytes, int64_t rows, int64_t logit_rows);
+
+ private:
+  struct Layer {
+    const float* attn_norm;
+    WeightView q, k, v, o;
+    const float* ffn_norm;
+    WeightView gate, up, down;
+  };
+  [[nodiscard]] Activation op_by_op(int64_t rows);
+  [[nodiscard]] Activation attention_op_by_op(int64_t index, Activation x);
+  [[nodiscard]] Activation ffn_op_by_op(const Layer& layer, Activation x);
+  [[nodiscard]] Activation fused(int64_t rows);
+  [[nodiscard]] Activation norm(Tensor x, const float* weight);
+  [[nodiscard]] Activation residual_norm(Tensor x, Tensor residual, const float* weight);
+  [[nodiscard]] Activation product(Tensor x, const WeightView& w);
+
+  Ops& ops_;
+  ActivationMemory& memory_;
+  ForwardShape shape_;
+  int64_t hidden_size_;
+  WeightView embed_;
+  WeightView lm_head_;
+  const float* final_norm_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace triptych

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/agreement.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace triptych {
+
+namespace {
+
+constexpr size_t kMaxRequests = 4;
+constexpr int64_t kMaxOutputTokens = 64;
+
+int64_t argmax(std::span<const float> logits) {
+  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+}
+
+/// -ln softmax(logits)[target], summed in double.
+double negative_log_likelihood(std::span<const float> logits, int32_t target) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
+  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
+}
+
+/// Running sums of one engine over all scored requests.
+struct Score {
+  int64_t output_positions = 0;
+  int64_t agreeing = 0;
+  double max_error = 0;
+  int64_t predictions = 0;
+  double nll = 0;
+  std::string error;
+};
+
+/// The tokens of one request and what the baseline's logits were at its output positions.
+struct Sequence {
+  std::vector<int32_t> tokens;                ///< Prompt and output.
+  int64_t first_output = 0;                   ///< Index of the first output token in `tokens`.
+  std::vector<std::vector<float>> reference;  ///< [outputs, vocab_size]
+};
+
+void score_position(int64_t position, std::span<const float> logits, bool is_baseline,
+                    Sequence& sequence, Score& score) {
+  const int32_t target = sequence.tokens[static_cast<size_t>(position) + 1];
+  score.nll += negative_log_likelihood(logits, target);
+  ++score.predictions;
+  const int64_t output = position + 1 - sequence.first_output;
+  if (output < 0) return;
+  if (is_baseline) sequence.reference.emplace_back(logits.begin(), logits.end());
+  const std::vector<float>& reference = sequence.reference[static_cast<size_t>(output)];
+  ++score.output_positions;
+  if (argmax(logits) == argmax(reference)) ++score.agreeing;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    score.max_error = std::max(score.max_error, std::abs(static_cast<double>(logits[i]) -
+                                                         static_cast<double>(reference[i])));
+  }
+}
+
+void score_sequence(Engine& engine, bool is_baseline, Sequence& sequence, Score& score) {
+  // The last token predicts nothing that is known, so it is not read.
+  const std::span<const int32_t> read(sequence.tokens.data(), sequence.tokens.size() - 1);
+  const Status status = engine.score(read, [&](int64_t position, std::span<const float> logits) {
+    score_position(position, logits, is_baseline, sequence, score);
+  });
+  if (!status) score.error = status.error().to_string();
+}
+
+AgreementResult finish(const Score& score) {
+  if (!score.error.empty()) return {std::nullopt, score.error};
+  if (score.output_positions == 0) return {std::nullopt, "the baseline gave no output to compare"};
+  Agreement result;
+  result.token_agreement =
+      static_cast<double>(score.agreeing) / static_cast<double>(score.output_positions);
+  result.max_logit_error = score.max_error;
+  result.perplexity = std::exp(score.nll / static_cast<double>(score.predictions));
+  return {result, ""};
+}
+
+}  // namespace
+
+std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
+                                               std::span<const Request> requests) {
+  std::vector<Request> asked(requests.begin(),
+                             requests.begin() + std::min(requests.size(), kMaxRequests));
+  for (Request& request : asked) {
+    request.max_new_tokens = std::min(request.max_new_tokens, kMaxOutputTokens);
+  }
+  std::vector<Score> scores(engines.size());
+  const Result<GenerateResult> output = engines.front()->generate(asked, nullptr);
+  if (!output) {
+    return std::vector<AgreementResult>(engines.size(),
+                                        {std::nullopt, "baseline: " + output.error().to_string()});
+  }
+  for (size_t r = 0; r < asked.size(); ++r) {
+    Sequence sequence;
+    sequence.tokens = asked[r].prompt;
+    sequence.first_output = static_cast<int64_t>(asked[r].prompt.size());
+    const std::vector<int32_t>& tokens = output->requests[r].tokens;
+    sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+    for (size_t e = 0; e < engines.size(); ++e) {
+      if (scores[e].error.empty()) score_sequence(*engines[e], e == 0, sequence, scores[e]);
+      if (e == 0 && !scores[0].error.empty()) {  // nothing left to compare with
+        const std::string error = "baseline: " + scores[0].error;
+        for (Score& score : scores) score.error = error;
+      }
+    }
+  }
+  std::vector<AgreementResult> results;
+  for (const Score& score : scores) results.push_back(finish(score));
+  return results;
+}
+
+}  // namespace triptych

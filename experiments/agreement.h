@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// Agreement: does a stack say what the baseline says? Asked before anything is timed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace triptych {
+
+/// How one stack's logits compare with the baseline's, teacher-forced on the same tokens.
+struct Agreement {
+  double token_agreement = 0;  ///< Share of output positions whose argmax is the baseline's.
+  double max_logit_error = 0;  ///< Largest |difference| over those positions and the vocabulary.
+  double perplexity = 0;       ///< exp(mean negative log-likelihood) of prompts and output.
+};
+
+/// One engine of a comparison; the first that is given is the baseline.
+struct AgreementResult {
+  std::optional<Agreement> agreement;
+  std::string error;  ///< Why there is none.
+};
+
+/// Generates with engines[0], then scores every engine on prompt + output of the baseline. At most
+/// 4 requests with 64 output tokens each are scored: enough to see a wrong kernel, little beside
+/// the timed passes. Holds the baseline's logits of one request at a time, [64, vocab_size] f32.
+/// result[i] belongs to engines[i]; if engines[0] fails, none has an agreement.
+[[nodiscard]] std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
+                                                             std::span<const Request> requests);
+
+}  // namespace triptych

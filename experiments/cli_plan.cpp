@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// triptych plan: what would run, in which order, what it needs, what is there already.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <ostream>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "experiments/cli_command.h"
+#include "experiments/plan_estimate.h"
+#include "experiments/plan_print.h"
+#include "experiments/runner.h"
+
+namespace triptych::cli {
+namespace {
+
+constexpr std::array kOptions = {
+    kDatabaseOption, kSetOption,
+    Option{"dry-run", ValueKind::kSwitch, "", "accepted for symmetry; plan never runs anything",
+           "always on"}};
+
+/// What the database knows that a plan is interested in.
+Result<StoredResults> read_stored(const std::filesystem::path& database) {
+  StoredResults stored;
+  std::error_code ignored;
+  if (!std::filesystem::exists(database, ignored)) return stored;
+  TRIPTYCH_TRY(const db::Store store, db::Store::open(database, db::OpenMode::kReadOnly));
+  TRIPTYCH_TRY(const auto runs, store.runs(""));
+  for (const db::RunRow& run : runs) {  // newest first
+    if (stored.read_bytes_per_s == 0) stored.read_bytes_per_s = run.read_bytes_per_s;
+    TRIPTYCH_TRY(const auto cells, store.cells(run.run_id));
+    for (const db::CellRow& cell : cells) {
+      if (cell.status == "done") stored.done.emplace(cell.cell_hash, run.run_id);
+    }
+  }
+  return stored;
+}
+
+int run_plan(const Arguments& arguments, CliStreams streams) {
+  const auto spec = load_spec(arguments);
+  if (!spec) return report_error(spec.error(), ErrorSubject::kInput, streams);
+  const auto prepared = prepare_experiment(*spec);
+  if (!prepared) return report_error(prepared.error(), ErrorSubject::kInput, streams);
+  const auto stored = read_stored(arguments.database());
+  if (!stored) return report_error(stored.error(), ErrorSubject::kDatabase, streams);
+
+  const ModelConfig& config = prepared->checkpoint->config();
+  const auto embed = prepared->checkpoint->tensor("embed");
+  if (!embed) return report_error(embed.error(), ErrorSubject::kInput, streams);
+  const PlanEstimate estimate = estimate_plan(*spec, config, embed->dtype);
+  streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
+                             estimate, available_memory_bytes(), *stored});
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kPlan = {
+    .name = "plan",
+    .summary = "show what a spec would run; nothing is written",
+    .synopsis = "SPEC [options]",
+    .details =
+        "Checks the spec and prints its cells with their content hashes, the order of the blocks,\n"
+        "the memory and time it needs, and which cells the database holds already.\n"
+        "\n"
+        "Arguments:\n"
+        "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",
+    .min_positional = 1,
+    .max_positional = 1,
+    .positional_kind = ValueKind::kFile,
+    .options = kOptions,
+    .run = run_plan,
+};
+
+}  // namespace triptych::cli

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// triptych run and resume: measure, store, report.
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <ostream>
+
+#include "experiments/cli_command.h"
+#include "experiments/report.h"
+#include "experiments/runner.h"
+
+namespace triptych::cli {
+namespace {
+
+std::atomic<bool> g_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+/// While it lives, the first Ctrl-C (or SIGTERM) asks the run to stop at the end of its pass; a
+/// second one ends the program at once.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    g_interrupted = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { g_interrupted = true; };
+    action.sa_flags = SA_RESETHAND;
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~InterruptGuard() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction old_int_ = {};
+  struct sigaction old_term_ = {};
+};
+
+RunOptions run_options(const Arguments& arguments) {
+  RunOptions options;
+  options.database = arguments.database();
+  options.force = arguments.has("force");
+  options.quiet = arguments.has("quiet");
+  options.interrupted = &g_interrupted;
+  return options;
+}
+
+std::vector<std::string> next_commands(const std::string& database) {
+  const std::string db = database == kDefaultDatabase ? "" : " --db " + database;
+  return {"triptych query v_decomposition" + db, "triptych report --format markdown" + db,
+          "sqlite3 " + database + " \"select stack, tpot_ns_median from v_stack_summary\""};
+}
+
+int print_report(const RunOutcome& outcome, const std::filesystem::path& database,
+                 CliStreams streams) {
+  const auto store = db::Store::open(database, db::OpenMode::kReadOnly);
+  if (!store) return report_error(store.error(), ErrorSubject::kDatabase, streams);
+  const auto data = load_report(*store, outcome.run_id);
+  if (!data) return report_error(data.error(), ErrorSubject::kDatabase, streams);
+  streams.out << render_report(*data, ReportFormat::kTerminal,
+                               {database.string(), next_commands(database.string())});
+  return outcome.end == RunEnd::kPartial ? kExitPartial : kExitOk;
+}
+
+int finish(const Result<RunOutcome>& outcome, const std::filesystem::path& database,
+           CliStreams streams) {
+  if (!outcome) return report_error(outcome.error(), database, streams);
+  if (!outcome->message.empty()) streams.err << outcome->message << "\n";
+  if (outcome->end == RunEnd::kInterrupted) return kExitInterrupted;
+  return print_report(*outcome, database, streams);
+}
+
+int run_run(const Arguments& arguments, CliStreams streams) {
+  const auto spec = load_spec(arguments);
+  if (!spec) return report_error(spec.error(), ErrorSubject::kInput, streams);
+  const InterruptGuard guard;
+  const RunOptions options = run_options(arguments);
+  return finish(run_experiment(*spec, options), options.database, streams);
+}
+
+int run_resume(const Arguments& arguments, CliStreams streams) {
+  const InterruptGuard guard;
+  const RunOptions options = run_options(arguments);
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.database, ignored)) {  // resuming makes no database
+    return report_error({ErrorCode::kNotFound, "no such database", options.database.string()},
+                        ErrorSubject::kDatabase, streams);
+  }
+  return finish(resume_run(arguments.number("run"), options), options.database, streams);
+}
+
+constexpr std::array kRunOptions = {kDatabaseOption, kSetOption, kForceOption, kQuietOption};
+constexpr std::array kResumeOptions = {
+    kDatabaseOption,
+    Option{"run", ValueKind::kNumber, "ID", "run to continue", "the newest unfinished one"},
+    kQuietOption};
+
+}  // namespace
+
+const Command kRun = {
+    .name = "run",
+    .summary = "measure what a spec asks for, store it and report",
+    .synopsis = "SPEC [options]",
+    .details =
+        "Runs the cells that the database does not hold yet, block by block, and prints the "
+        "report.\n"
+        "A block is stored as a whole, so that a killed run loses at most the running block; an\n"
+        "unfinished run of the same plan is continued. Ctrl-C stops at the end of the running "
+        "pass.\n"
+        "\n"
+        "Arguments:\n"
+        "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",
+    .min_positional = 1,
+    .max_positional = 1,
+    .positional_kind = ValueKind::kFile,
+    .options = kRunOptions,
+    .run = run_run,
+};
+
+const Command kResume = {
+    .name = "resume",
+    .summary = "continue a run that was stopped",
+    .synopsis = "[options]",
+    .details =
+        "Measures exactly the blocks that are missing and prints the report. The spec comes from "
+        "the\n"
+        "database; model, prompts and program must be those of the run's beginning.\n",
+    .options = kResumeOptions,
+    .run = run_resume,
+};
+
+}  // namespace triptych::cli

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/plan_print.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "experiments/table.h"
+
+namespace triptych {
+namespace {
+
+constexpr size_t kShortHash = 12;    ///< Hex digits; enough to tell cells apart by eye.
+constexpr size_t kShownBlocks = 10;  ///< Per comparison; the rest is one line.
+/// Read bandwidth taken where none was measured: two channels of DDR4. Only for a lower bound.
+constexpr double kAssumedBytesPerS = 20e9;
+
+std::string short_hash(const std::string& hash) { return hash.substr(0, kShortHash); }
+
+/// "fast" for what the word means on the CPU, so that the table fits a terminal.
+std::string runtime_name(RuntimeFeatures runtime) {
+  return runtime == RuntimeFeatures::fast(DeviceKind::kCpu) ? "fast" : runtime.to_string();
+}
+
+std::string head(const PlanView& view) {
+  std::string text = "experiment  " + view.spec.experiment + "\n";
+  if (!view.spec.question.empty()) text += "question    " + view.spec.question + "\n";
+  text += "model       " + view.inputs.model_name + " (" + view.inputs.model_origin + ", hash " +
+          short_hash(view.inputs.model_hash) + ")\n";
+  if (!view.fallback_reason.empty()) text += "            " + view.fallback_reason + "\n";
+  text += "prompts     " + view.spec.workloads.front().prompts.string() + " (hash " +
+          short_hash(view.inputs.prompt_pool_hash) + ")\n";
+  return text + "plan        " + short_hash(view.plan.hash) + "\n";
+}
+
+std::string cells_table(const PlanView& view) {
+  TextTable table;
+  table.columns = {"cell", "runtime", "weights", "kv", "threads", "hash", "database"};
+  table.numeric = {false, false, false, false, true, false, false};
+  for (const Comparison& comparison : view.plan.comparisons) {
+    for (const PlannedCell& cell : comparison.cells) {
+      const StackSpec& stack = view.spec.stacks[cell.stack];
+      const auto done = view.stored.done.find(cell.hash);
+      table.rows.push_back(
+          {cell.name, runtime_name(stack.runtime), std::string(weight_scheme_name(stack.weights)),
+           stack.kv == KvFormat::kF32 ? "f32" : "f16",
+           stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads),
+           short_hash(cell.hash),
+           done == view.stored.done.end()
+               ? "-"
+               : str_format("done in run %lld", static_cast<long long>(done->second))});
+    }
+  }
+  return render_table(table, TableFormat::kTable);
+}
+
+std::string factors(const PlanView& view) {
+  if (view.spec.decompositions.empty()) return "";
+  const auto stack = [&](const std::string& name) -> const StackSpec& {
+    return *std::find_if(view.spec.stacks.begin(), view.spec.stacks.end(),
+                         [&](const StackSpec& s) { return s.name == name; });
+  };
+  std::string text = "\nfactors\n";
+  for (const DecomposeSpec& decompose : view.spec.decompositions) {
+    text += "  " + decompose.name + ": " + decompose.path.front();
+    for (size_t i = 1; i < decompose.path.size(); ++i) {
+      text += " --" + factor_name(stack(decompose.path[i - 1]), stack(decompose.path[i])) + "--> " +
+              decompose.path[i];
+    }
+    if (decompose.corner) text += "   fourth cell: " + *decompose.corner;
+    text += "\n";
+    if (!decompose.confounded.empty()) text += "    confounded: " + decompose.confounded + "\n";
+  }
+  return text;
+}
+
+std::string order(const PlanView& view) {
+  const MeasureSpec& measure = view.spec.measure;
+  std::string text = str_format(
+      "\norder (%s, seed %llu; %lld warm-up, %lld timed blocks%s)\n",
+      measure.interleaved ? "interleaved" : "sequential",
+      static_cast<unsigned long long>(measure.seed), static_cast<long long>(measure.warmup),
+      static_cast<long long>(measure.blocks),
+      measure.trace_steps > 0
+          ? str_format(", 1 traced pass of %lld steps", static_cast<long long>(measure.trace_steps))
+                .c_str()
+          : ", no traced pass");
+  for (const Comparison& comparison : view.plan.comparisons) {
+    text += "  " + comparison.label + "\n";
+    for (size_t b = 0; b < std::min(comparison.order.size(), kShownBlocks); ++b) {
+      text += str_format("    %3zu ", b + 1);
+      for (const size_t cell : comparison.order[b]) {
+        text += " " + view.spec.stacks[comparison.cells[cell].stack].name;
+      }
+      text += "\n";
+    }
+    if (comparison.order.size() > kShownBlocks) {
+      text += str_format("    ... %zu more\n", comparison.order.size() - kShownBlocks);
+    }
+  }
+  return text;
+}
+
+std::string estimates(const PlanView& view) {
+  const auto bytes = [](int64_t value) { return format_bytes(static_cast<double>(value)); };
+  std::string text = "\nestimate\n  memory  about " + bytes(view.estimate.memory_bytes()) + " (" +
+                     bytes(view.estimate.weight_bytes) + " weights, " +
+                     bytes(view.estimate.kv_bytes) + " KV cache)";
+  if (view.available_bytes) {
+    text += " of " + bytes(*view.available_bytes) + " available: " +
+            (view.estimate.memory_bytes() <= *view.available_bytes ? "fits" : "DOES NOT FIT");
+  }
+  const bool measured = view.stored.read_bytes_per_s > 0;
+  const double rate = measured ? view.stored.read_bytes_per_s : kAssumedBytesPerS;
+  text += "\n  time    at least " +
+          format_duration_ns(static_cast<double>(view.estimate.moved_bytes) / rate * 1e9) +
+          ": the passes must read " + bytes(view.estimate.moved_bytes) + " at " +
+          format_significant(rate / 1e9, 3) + " GB/s (" +
+          (measured ? "measured in the newest run" : "assumed, not measured here") + ")\n";
+  return text;
+}
+
+}  // namespace
+
+std::string print_plan(const PlanView& view) {
+  return head(view) + "\n" + cells_table(view) + factors(view) + order(view) + estimates(view);
+}
+
+}  // namespace triptych

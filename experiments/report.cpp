@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "attribution/time_class.h"
+#include "base/strings.h"
+#include "experiments/report_render.h"
+
+namespace triptych {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kFormatNames = {"terminal", "markdown", "csv", "json"};
+
+// v_token_time has the newest trace of an experiment; a report may be about an older run. One query
+// for all cells, because a report must not slow down with their number.
+constexpr const char* kTokenTimeSql =
+    "SELECT trace.cell_id, trace.window_ns, trace.tokens, token_time.time_class,"
+    " token_time.class_group, sum(token_time.ns)"
+    " FROM trace JOIN token_time USING (trace_id)"
+    " WHERE trace.trace_id IN (SELECT max(trace_id) FROM trace JOIN cell USING (cell_id)"
+    "  WHERE cell.run_id = %lld GROUP BY cell_id)"
+    " GROUP BY trace.cell_id, token_time.time_class";
+
+int64_t integer(const std::optional<std::string>& text) {
+  return text ? std::strtoll(text->c_str(), nullptr, 10) : 0;
+}
+
+size_t class_position(const ReportTimeClass& time_class) {
+  return static_cast<size_t>(
+      std::find(kTimeClassNames.begin(), kTimeClassNames.end(), time_class.name) -
+      kTimeClassNames.begin());
+}
+
+Result<std::unordered_map<int64_t, ReportTokenTime>> load_token_times(const db::Store& store,
+                                                                      int64_t run_id) {
+  TRIPTYCH_TRY(const db::Store::Table table,
+               store.query(str_format(kTokenTimeSql, static_cast<long long>(run_id))));
+  std::unordered_map<int64_t, ReportTokenTime> times;
+  for (const auto& row : table.rows) {
+    ReportTokenTime& time = times[integer(row[0])];
+    time.window_ns = integer(row[1]);
+    time.tokens = integer(row[2]);
+    time.classes.push_back({row[3].value_or(""), row[4].value_or(""), integer(row[5])});
+  }
+  for (auto& [cell_id, time] : times) {
+    time.residual_ns = time.window_ns;
+    for (const ReportTimeClass& part : time.classes) time.residual_ns -= part.ns;
+    std::sort(time.classes.begin(), time.classes.end(),
+              [](const auto& a, const auto& b) { return class_position(a) < class_position(b); });
+  }
+  return times;
+}
+
+Result<db::RunRow> find_run(const db::Store& store, int64_t run_id) {
+  TRIPTYCH_TRY(const std::vector<db::RunRow> runs, store.runs(""));
+  for (const db::RunRow& run : runs) {
+    if (run.run_id == run_id) return run;
+  }
+  return fail(ErrorCode::kNotFound,
+              str_format("there is no run %lld", static_cast<long long>(run_id)));
+}
+
+/// The comparison of that label; a new one at the end if there is none yet.
+ReportComparison& comparison_of(ReportData& data, std::unordered_map<std::string, size_t>& index,
+                                const std::string& label) {
+  const auto [found, added] = index.emplace(label, data.comparisons.size());
+  if (added) data.comparisons.emplace_back().label = label;
+  return data.comparisons[found->second];
+}
+
+Status load_cells(const db::Store& store, ReportData& data,
+                  std::unordered_map<std::string, size_t>& index) {
+  const int64_t run_id = data.run.run_id;
+  TRIPTYCH_TRY(const std::vector<db::CellRow> cells, store.cells(run_id));
+  TRIPTYCH_TRY(const std::vector<db::CellFactsRow> facts, store.facts(run_id));
+  TRIPTYCH_TRY(const std::vector<db::SummaryRow> summaries, store.summaries(run_id));
+  TRIPTYCH_TRY(auto token_times, load_token_times(store, run_id));
+  std::unordered_map<int64_t, ReportCell> by_id;
+  for (const db::CellFactsRow& row : facts) by_id[row.cell_id].facts = row;
+  for (const db::SummaryRow& row : summaries) by_id[row.cell_id].summaries[row.metric] = row;
+  for (auto& [cell_id, time] : token_times) by_id[cell_id].token_time = std::move(time);
+  for (const db::CellRow& row : cells) {
+    ReportCell& cell = by_id[row.cell_id];
+    cell.row = row;
+    comparison_of(data, index, row.comparison).cells.push_back(std::move(cell));
+  }
+  for (ReportComparison& comparison : data.comparisons) {
+    std::stable_sort(
+        comparison.cells.begin(), comparison.cells.end(),
+        [](const auto& a, const auto& b) { return a.row.stack_index < b.row.stack_index; });
+  }
+  return {};
+}
+
+/// Position in which the methods of a decomposition are shown.
+int method_position(const std::string& method) {
+  constexpr std::array<std::string_view, 4> kOrder = {"path", "path_reverse", "shapley",
+                                                      "interaction"};
+  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), method) - kOrder.begin());
+}
+
+}  // namespace
+
+std::optional<double> ReportCell::floor_ratio() const {
+  const auto tpot = summaries.find("tpot_ns");
+  if (tpot == summaries.end() || !facts || facts->floor_ns_per_step <= 0) return std::nullopt;
+  return tpot->second.median / facts->floor_ns_per_step;
+}
+
+Result<ReportData> load_report(const db::Store& store, int64_t run_id) {
+  ReportData data;
+  TRIPTYCH_TRY(data.run, find_run(store, run_id));
+  std::unordered_map<std::string, size_t> index;
+  TRIPTYCH_RETURN_IF_ERROR(load_cells(store, data, index));
+  TRIPTYCH_TRY(const std::vector<db::DecompositionRow> factors, store.decompositions(run_id));
+  for (const db::DecompositionRow& row : factors) {
+    comparison_of(data, index, row.comparison).factors.push_back(row);
+  }
+  TRIPTYCH_TRY(const std::vector<db::ThreatRow> threats, store.threats(run_id));
+  for (const db::ThreatRow& row : threats) {
+    (row.comparison.empty() ? data.threats : comparison_of(data, index, row.comparison).threats)
+        .push_back(row);
+  }
+  for (ReportComparison& comparison : data.comparisons) {
+    std::stable_sort(comparison.factors.begin(), comparison.factors.end(),
+                     [](const auto& a, const auto& b) {
+                       if (a.decomposition != b.decomposition) {
+                         return a.decomposition < b.decomposition;
+                       }
+                       return std::pair(method_position(a.method), a.ordinal) <
+                              std::pair(method_position(b.method), b.ordinal);
+                     });
+  }
+  return data;
+}
+
+Result<int64_t> newest_run(const db::Store& store, std::string_view experiment) {
+  TRIPTYCH_TRY(const std::vector<db::RunRow> runs, store.runs(""));
+  std::vector<std::string> names;
+  for (const db::RunRow& run : runs) {
+    if (experiment.empty() || run.experiment == experiment) return run.run_id;
+    if (std::find(names.begin(), names.end(), run.experiment) == names.end()) {
+      names.push_back(run.experiment);
+    }
+  }
+  if (names.empty()) return fail(ErrorCode::kNotFound, "the database holds no run");
+  return fail(ErrorCode::kNotFound, "there is no run of '" + std::string(experiment) +
+                                        "'; the database has: " + join(names, ", "));
+}
+
+Result<ReportFormat> parse_report_format(std::string_view text) {
+  const auto found = std::find(kFormatNames.begin(), kFormatNames.end(), text);
+  if (found != kFormatNames.end()) {
+    return static_cast<ReportFormat>(found - kFormatNames.begin());
+  }
+  const std::vector<std::string> names(kFormatNames.begin(), kFormatNames.end());
+  const std::string hint = nearest(text, names);
+  return fail(ErrorCode::kInvalidArgument,
+              "unknown report format '" + std::string(text) + "', expected " + join(names, ", ") +
+                  (hint.empty() ? "" : "; did you mean '" + hint + "'?"));
+}
+
+std::string render_report(const ReportData& data, ReportFormat format,
+                          const ReportContext& context) {
+  switch (format) {
+    case ReportFormat::kTerminal:
+      return render_terminal(make_document(data, context));
+    case ReportFormat::kMarkdown:
+      return render_markdown(make_document(data, context));
+    case ReportFormat::kCsv:
+      return render_report_csv(data);
+    case ReportFormat::kJson:
+      return render_report_json(data);
+  }
+  TRIPTYCH_CHECK(false, "a report format is missing in render_report()");
+}
+
+}  // namespace triptych

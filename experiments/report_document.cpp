@@ -1,0 +1,353 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// What a report says, before it is laid out for a terminal or as Markdown.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "attribution/time_class.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "experiments/report_render.h"
+
+namespace triptych {
+
+namespace {
+
+using Kind = DocumentBlock::Kind;
+
+constexpr size_t kBarWidth = 14;
+constexpr size_t kNameWidth = 16;      // of a stack in a table
+constexpr size_t kStacksPerTable = 4;  // side by side in 100 columns
+
+constexpr size_t kFactorWidth = 20;
+
+std::string shortened(const std::string& name, size_t width = kNameWidth) {
+  return name.size() <= width ? name : name.substr(0, width - 1) + "~";
+}
+
+TextTable make_table(std::vector<std::string> columns) {
+  TextTable table;
+  table.numeric.assign(columns.size(), true);
+  table.numeric[0] = false;
+  table.columns = std::move(columns);
+  return table;
+}
+
+void add_field(TextTable& table, std::string name, std::string value) {
+  table.rows.push_back({std::move(name), std::move(value)});
+}
+
+TextTable field_table() {
+  TextTable table = make_table({"", ""});
+  table.numeric = {false, false};
+  return table;
+}
+
+std::string bound(double value, const std::function<std::string(double)>& format) {
+  return std::isfinite(value) ? format(value) : "-";
+}
+
+std::string with_interval(const std::string& middle, double lo, double hi,
+                          const std::function<std::string(double)>& format) {
+  return middle + " [" + bound(lo, format) + ", " + bound(hi, format) + "]";
+}
+
+/// "12.3 ms [12.1, 12.6]": the interval in the unit of the median.
+std::string duration_interval(const db::SummaryRow& row) {
+  const std::string text = format_duration_ns(row.median);
+  const std::string unit = text.substr(text.find(' ') + 1);
+  const double scale = unit == "s" ? 1e9 : unit == "ms" ? 1e6 : unit == "us" ? 1e3 : 1;
+  return with_interval(text, row.lo, row.hi,
+                       [&](double value) { return format_significant(value / scale, 3); });
+}
+
+const db::SummaryRow* summary(const ReportCell& cell, const std::string& metric) {
+  const auto found = cell.summaries.find(metric);
+  return found == cell.summaries.end() ? nullptr : &found->second;
+}
+
+void add_header(const ReportData& data, Document& document) {
+  const db::RunRow& run = data.run;
+  document.push_back({Kind::kTitle, run.experiment, {}});
+  if (!run.question.empty()) document.push_back({Kind::kParagraph, run.question, {}});
+  TextTable fields = field_table();
+  if (!data.comparisons.empty() && !data.comparisons.front().cells.empty()) {
+    const db::CellRow& cell = data.comparisons.front().cells.front().row;
+    add_field(fields, "model", cell.model + " (" + cell.model_origin + ")");
+  }
+  add_field(
+      fields, "machine",
+      str_format("%s, %lld cores, %s, %s", run.cpu_model.c_str(), static_cast<long long>(run.cores),
+                 format_bytes(static_cast<double>(run.memory_bytes)).c_str(),
+                 run.os_kernel.c_str()));
+  if (run.read_bytes_per_s > 0) {
+    add_field(fields, "at most",
+              str_format("%s GB/s read, %s Gflop/s f32, measured",
+                         format_significant(run.read_bytes_per_s * 1e-9, 3).c_str(),
+                         format_significant(run.f32_flops_per_s * 1e-9, 3).c_str()));
+  }
+  add_field(fields, "run",
+            str_format("%lld, %s, %s, %lld blocks", static_cast<long long>(run.run_id),
+                       run.started_utc.c_str(), run.status.c_str(),
+                       static_cast<long long>(run.blocks_planned)));
+  add_field(fields, "program",
+            str_format("triptych %s, %s%s, %s", run.program_version.c_str(),
+                       run.git_sha.substr(0, 12).c_str(), run.git_dirty ? " with changes" : "",
+                       run.compiler.c_str()));
+  document.push_back({Kind::kFields, "", std::move(fields)});
+}
+
+void add_axes(const ReportComparison& comparison, Document& document) {
+  TextTable fields = field_table();
+  for (const ReportCell& cell : comparison.cells) {
+    add_field(fields, shortened(cell.row.stack),
+              str_format("%s, weights %s, kv %s, %lld threads", cell.row.runtime.c_str(),
+                         cell.row.weights.c_str(), cell.row.kv.c_str(),
+                         static_cast<long long>(cell.row.threads)));
+  }
+  document.push_back({Kind::kCaption, "Stacks", {}});
+  document.push_back({Kind::kFields, "", std::move(fields)});
+}
+
+std::vector<std::optional<std::string>> speed_row(const ReportCell& cell) {
+  std::vector<std::optional<std::string>> row(7);
+  row[0] = shortened(cell.row.stack);
+  if (const auto* tpot = summary(cell, "tpot_ns")) row[1] = duration_interval(*tpot);
+  if (const auto* ttft = summary(cell, "ttft_ns")) row[2] = format_duration_ns(ttft->median);
+  if (const auto* rate = summary(cell, "tokens_per_s")) {
+    row[3] = format_significant(rate->median, 3);
+  }
+  if (const auto ratio = cell.floor_ratio()) row[4] = format_significant(*ratio, 3) + "x";
+  if (cell.facts) {
+    row[5] = format_bytes(static_cast<double>(cell.facts->peak_bytes));
+    if (cell.facts->token_agreement) {
+      row[6] = str_format("%.1f %%", *cell.facts->token_agreement * 100);
+    }
+  }
+  return row;
+}
+
+void add_speed(const ReportComparison& comparison, Document& document) {
+  TextTable table =
+      make_table({"stack", "TPOT [95 %]", "TTFT", "tokens/s", "floor", "memory", "agree"});
+  TextTable missing = field_table();
+  for (const ReportCell& cell : comparison.cells) {
+    if (cell.row.status == "failed" || cell.row.status == "skipped") {
+      add_field(missing, shortened(cell.row.stack), cell.row.status + ": " + cell.row.reason);
+    } else if (cell.row.status == "planned") {
+      add_field(missing, shortened(cell.row.stack), "not finished; triptych resume continues it");
+    } else {
+      table.rows.push_back(speed_row(cell));
+    }
+  }
+  document.push_back({Kind::kCaption, "Speed (median over blocks)", {}});
+  document.push_back({Kind::kParagraph,
+                      "floor: TPOT / the time in which a step's bytes or flops can be done at "
+                      "best; memory: peak; agree: positions with the first stack's token.",
+                      {}});
+  if (!table.rows.empty()) document.push_back({Kind::kTable, "", std::move(table)});
+  if (!missing.rows.empty()) document.push_back({Kind::kFields, "", std::move(missing)});
+}
+
+std::string factor_text(double log_value) { return format_significant(std::exp(log_value), 3); }
+
+/// Rows of one method. The product of its factors is F.
+void add_method(std::span<const db::DecompositionRow> rows, TextTable& table) {
+  std::vector<double> logs;
+  for (const db::DecompositionRow& row : rows) logs.push_back(row.log_contribution);
+  const std::vector<std::string> bars = waterfall(logs, kBarWidth);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const db::DecompositionRow& row = rows[i];
+    std::string share = "refused";
+    if (row.log_share) {
+      share = str_format("%.1f %%", *row.log_share * 100);
+      if (row.share_lo && row.share_hi) {
+        share = with_interval(share, *row.share_lo, *row.share_hi,
+                              [](double value) { return str_format("%.1f", value * 100); });
+      }
+    }
+    table.rows.push_back({i == 0 ? row.method : std::string(),
+                          shortened(row.factor_name, kFactorWidth),
+                          with_interval(factor_text(row.log_contribution) + "x", row.log_lo,
+                                        row.log_hi, factor_text),
+                          share, bars[i]});
+  }
+}
+
+/// One entry of `decompose`: its head line and a table with all its methods.
+void add_decomposition(std::span<const db::DecompositionRow> rows, Document& document) {
+  const db::DecompositionRow& first = rows.front();
+  std::string path = first.from_stack;
+  for (const db::DecompositionRow& row : rows) {
+    if (row.method == "path") path += " -> " + row.to_stack;
+  }
+  document.push_back({Kind::kCaption, "Decomposition " + first.decomposition + ": " + path, {}});
+  document.push_back({Kind::kParagraph,
+                      "F = " +
+                          with_interval(factor_text(first.log_total) + "x", first.log_total_lo,
+                                        first.log_total_hi, factor_text) +
+                          str_format(" faster (wall time per output token, %lld blocks). ",
+                                     static_cast<long long>(first.blocks)) +
+                          "The factors of one method multiply to F; shares are ln f / ln F." +
+                          (first.confounded.empty() ? "" : " Confounded: " + first.confounded),
+                      {}});
+  TextTable table = make_table({"method", "factor", "f [95 %]", "log share [95 %]", "0 to ln F"});
+  table.numeric = {false, false, true, true, false};
+  for (size_t begin = 0; begin < rows.size();) {
+    size_t end = begin;
+    while (end < rows.size() && rows[end].method == rows[begin].method) ++end;
+    add_method(rows.subspan(begin, end - begin), table);
+    begin = end;
+  }
+  document.push_back({Kind::kTable, "", std::move(table)});
+}
+
+void add_decompositions(const ReportComparison& comparison, Document& document) {
+  const std::span<const db::DecompositionRow> rows(comparison.factors);
+  for (size_t begin = 0; begin < rows.size();) {
+    size_t end = begin;
+    while (end < rows.size() && rows[end].decomposition == rows[begin].decomposition) ++end;
+    add_decomposition(rows.subspan(begin, end - begin), document);
+    begin = end;
+  }
+}
+
+/// "12.3  45.6 %": time of one token and its share.
+std::string time_text(const ReportTokenTime& time, int64_t ns) {
+  const double tokens = static_cast<double>(std::max<int64_t>(time.tokens, 1));
+  const double window = static_cast<double>(std::max<int64_t>(time.window_ns, 1));
+  return str_format("%.1f %6.2f %%", static_cast<double>(ns) / tokens * 1e-3,
+                    static_cast<double>(ns) / window * 100);
+}
+
+using Cells = std::span<const ReportCell* const>;
+
+/// Adds a row with the sum, per cell, of the classes that `belongs` accepts; none if all are zero.
+void add_time_row(const std::string& name, Cells cells,
+                  const std::function<bool(const ReportTimeClass&)>& belongs, TextTable& table) {
+  std::vector<std::optional<std::string>> row = {name};
+  bool any = false;
+  for (const ReportCell* cell : cells) {
+    int64_t ns = 0;
+    for (const ReportTimeClass& part : cell->token_time->classes) {
+      if (belongs(part)) ns += part.ns;
+    }
+    any = any || ns != 0;
+    row.push_back(time_text(*cell->token_time, ns));
+  }
+  if (any) table.rows.push_back(std::move(row));
+}
+
+TextTable time_table(Cells cells) {
+  std::vector<std::string> columns = {"us per token"};
+  for (const ReportCell* cell : cells) columns.push_back(shortened(cell->row.stack));
+  TextTable table = make_table(std::move(columns));
+  for (const std::string group : {"compute", "coordination", "memcpy", "unclassified"}) {
+    const auto in_group = [&](const ReportTimeClass& part) { return part.group == group; };
+    add_time_row(group, cells, in_group, table);
+    if (group != "compute" && group != "coordination") continue;  // one class of the same name
+    for (const std::string_view name : kTimeClassNames) {
+      add_time_row(
+          "  " + std::string(name), cells,
+          [&](const ReportTimeClass& part) { return part.group == group && part.name == name; },
+          table);
+    }
+  }
+  add_time_row(
+      "sum", cells, [](const ReportTimeClass&) { return true; }, table);
+  std::vector<std::optional<std::string>> window = {"window - sum"};
+  for (const ReportCell* cell : cells) {
+    window.push_back(str_format("%lld ns", static_cast<long long>(cell->token_time->residual_ns)));
+  }
+  table.rows.push_back(std::move(window));
+  return table;
+}
+
+void add_token_times(const ReportComparison& comparison, Document& document) {
+  std::vector<const ReportCell*> traced;
+  for (const ReportCell& cell : comparison.cells) {
+    if (cell.token_time && !cell.token_time->classes.empty()) traced.push_back(&cell);
+  }
+  if (traced.empty()) return;
+  document.push_back(
+      {Kind::kCaption, "Where a token's time goes (decode steps of the traced pass)", {}});
+  for (size_t begin = 0; begin < traced.size(); begin += kStacksPerTable) {
+    const size_t count = std::min(kStacksPerTable, traced.size() - begin);
+    document.push_back({Kind::kTable, "", time_table(Cells(traced).subspan(begin, count))});
+  }
+}
+
+int severity_position(const std::string& severity) {
+  return severity == "serious" ? 0 : severity == "warning" ? 1 : 2;
+}
+
+void add_threats(const std::string& caption, std::vector<db::ThreatRow> threats,
+                 Document& document) {
+  if (threats.empty()) return;
+  std::stable_sort(threats.begin(), threats.end(), [](const auto& a, const auto& b) {
+    return severity_position(a.severity) < severity_position(b.severity);
+  });
+  TextTable fields = field_table();
+  for (const db::ThreatRow& threat : threats) {
+    add_field(fields, threat.severity, threat.code + ": " + threat.message);
+  }
+  document.push_back({Kind::kCaption, caption, {}});
+  document.push_back({Kind::kFields, "", std::move(fields)});
+}
+
+}  // namespace
+
+std::vector<std::string> waterfall(const std::vector<double>& log_values, size_t width) {
+  double lowest = 0;
+  double highest = 0;
+  double sum = 0;
+  for (const double value : log_values) {
+    sum += value;
+    lowest = std::min(lowest, sum);
+    highest = std::max(highest, sum);
+  }
+  const double scale = highest > lowest ? static_cast<double>(width) / (highest - lowest) : 0;
+  const auto column = [&](double value) {
+    return static_cast<size_t>(std::lround((value - lowest) * scale));
+  };
+  std::vector<std::string> bars;
+  sum = 0;
+  for (const double value : log_values) {
+    const size_t from = column(std::min(sum, sum + value));
+    const size_t to = column(std::max(sum, sum + value));
+    sum += value;
+    bars.push_back("[" + std::string(from, ' ') + std::string(to - from, value < 0 ? '-' : '#') +
+                   std::string(width - to, ' ') + "]");
+  }
+  return bars;
+}
+
+Document make_document(const ReportData& data, const ReportContext& context) {
+  Document document;
+  add_header(data, document);
+  for (const ReportComparison& comparison : data.comparisons) {
+    document.push_back({Kind::kHeading, comparison.label, {}});
+    add_axes(comparison, document);
+    add_speed(comparison, document);
+    add_decompositions(comparison, document);
+    add_token_times(comparison, document);
+    add_threats("Threats to validity", comparison.threats, document);
+  }
+  add_threats("Threats to the whole run", data.threats, document);
+  if (!context.database.empty()) {
+    TextTable fields = field_table();
+    add_field(fields, "database", context.database);
+    document.push_back({Kind::kFields, "", std::move(fields)});
+  }
+  if (!context.next_commands.empty()) {
+    TextTable commands = make_table({""});
+    for (const std::string& command : context.next_commands) commands.rows.push_back({command});
+    document.push_back({Kind::kCommands, "Next", std::move(commands)});
+  }
+  return document;
+}
+
+}  // namespace triptych

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/run_rows.h"
+
+#include "base/units.h"
+
+namespace triptych {
+
+db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, const RunPlan& plan,
+                        const Environment& environment, const BuildInfo& build) {
+  db::RunRow row;
+  row.experiment = spec.experiment;
+  row.question = spec.question;
+  row.plan_hash = plan.hash;
+  row.spec_path = spec.path.string();
+  row.spec_text = spec.text;
+  row.seed = static_cast<int64_t>(spec.measure.seed);
+  row.blocks_planned = spec.measure.blocks;
+  row.started_utc = utc_now();
+  row.status = "running";
+  row.program_version = build.program_version;
+  row.git_sha = build.git_sha;
+  row.git_dirty = build.git_dirty;
+  row.compiler = build.compiler;
+  row.binary_hash = inputs.binary_hash;
+  row.cpu_model = environment.cpu_model;
+  row.cores = environment.cores;
+  row.memory_bytes = environment.memory_bytes;
+  row.os_kernel = environment.os_kernel;
+  return row;
+}
+
+db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
+                          const Comparison& comparison, const PlannedCell& cell,
+                          const PromptPool& pool, int64_t cores) {
+  const StackSpec& stack = spec.stacks[cell.stack];
+  const WorkloadSpec& workload = spec.workloads[comparison.workload];
+  db::CellRow row;
+  row.cell_hash = cell.hash;
+  row.name = cell.name;
+  row.comparison = comparison.label;
+  row.stack = stack.name;
+  row.stack_index = static_cast<int64_t>(cell.stack);
+  row.engine = stack.engine;
+  row.runtime = stack.runtime.to_string();
+  row.weights = weight_scheme_name(stack.weights);
+  row.linear = "auto";
+  row.kv = stack.kv == KvFormat::kF16 ? "f16" : "f32";
+  row.parallel = "tp=1,instances=1";
+  row.device = "cpu";
+  row.threads = stack.num_threads > 0 ? stack.num_threads : cores;
+  row.concurrency_total = workload.concurrency;
+  row.concurrency_per_instance = workload.concurrency;
+  row.prompt_tokens = workload.prompt_tokens;
+  row.output_tokens = workload.output_tokens;
+  row.requests = workload.requests;
+  row.sampling = workload.sampling;
+  row.eos_policy = workload.ignore_eos ? "ignore" : "stop";
+  row.prompt_pool = workload.prompts.filename().string();
+  row.prompt_pool_hash = pool.hash;
+  row.timing_boundary = "submit_to_token_on_host";
+  row.model = inputs.model_name;
+  row.model_origin = inputs.model_origin;
+  row.model_hash = inputs.model_hash;
+  row.status = "planned";
+  return row;
+}
+
+}  // namespace triptych

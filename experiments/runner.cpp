@@ -1,0 +1,356 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/runner.h"
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "db/store.h"
+#include "experiments/comparison.h"
+#include "experiments/environment.h"
+#include "experiments/progress.h"
+#include "experiments/run_lock.h"
+#include "experiments/run_rows.h"
+#include "experiments/threats.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace triptych {
+
+namespace {
+
+/// A comparison of the plan with its rows in the database, both in the same order.
+struct Work {
+  const Comparison* comparison = nullptr;
+  std::vector<db::CellRow> cells;
+};
+
+bool finished(const std::vector<db::CellRow>& cells) {
+  return std::none_of(cells.begin(), cells.end(),
+                      [](const db::CellRow& cell) { return cell.status == "planned"; });
+}
+
+/// The rows among `rows` that are the cells of `comparison`; empty unless all of them are there.
+std::vector<db::CellRow> rows_of(const Comparison& comparison,
+                                 const std::vector<db::CellRow>& rows) {
+  std::vector<db::CellRow> found;
+  for (const PlannedCell& cell : comparison.cells) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const db::CellRow& candidate) {
+      return candidate.comparison == comparison.label && candidate.cell_hash == cell.hash;
+    });
+    if (row == rows.end()) return {};
+    found.push_back(*row);
+  }
+  return found;
+}
+
+Result<std::map<std::filesystem::path, PromptPool>> load_pools(const ExperimentSpec& spec) {
+  std::map<std::filesystem::path, PromptPool> pools;
+  for (const WorkloadSpec& workload : spec.workloads) {
+    if (pools.contains(workload.prompts)) continue;
+    TRIPTYCH_TRY(PromptPool pool, load_prompt_pool(workload.prompts));
+    pools.emplace(workload.prompts, std::move(pool));
+  }
+  return pools;
+}
+
+/// One hash for all pools: that of the pool, or of the list of hashes when there are several.
+std::string pools_hash(const std::map<std::filesystem::path, PromptPool>& pools) {
+  std::vector<std::string> hashes;
+  for (const auto& [path, pool] : pools) hashes.push_back(pool.hash);
+  return hashes.size() == 1 ? hashes.front() : content_hash(join(hashes, ","));
+}
+
+Status open_model(const ExperimentSpec& spec, PreparedExperiment& prepared) {
+  Result<std::shared_ptr<const Checkpoint>> checkpoint = open_checkpoint(spec.model);
+  if (!checkpoint && checkpoint.error().code == ErrorCode::kNotFound && spec.model_fallback) {
+    prepared.fallback_reason = checkpoint.error().to_string();
+    checkpoint = open_checkpoint(*spec.model_fallback);
+  }
+  if (!checkpoint) return Unexpected{checkpoint.error()};
+  prepared.checkpoint = *checkpoint;
+  return {};
+}
+
+/// "triptych resume --run 3", with the database when it is not the default one.
+std::string command(const std::string& words, const RunOptions& options) {
+  if (options.database == RunOptions{}.database) return "triptych " + words;
+  return "triptych " + words + " --db " + options.database.string();
+}
+
+/// An open database that no other run writes to. The lock must be destroyed last (see
+/// run_lock.cpp).
+struct OpenDatabase {
+  RunLock lock;
+  db::Store store;
+};
+
+Result<OpenDatabase> open_database(const std::filesystem::path& path) {
+  TRIPTYCH_TRY(db::Store store, db::Store::open(path, db::OpenMode::kReadWrite));
+  TRIPTYCH_TRY(RunLock lock, RunLock::acquire(path));
+  return OpenDatabase{std::move(lock), std::move(store)};
+}
+
+class Runner {
+ public:
+  Runner(const ExperimentSpec& spec, const PreparedExperiment& prepared, const RunOptions& options,
+         db::Store& store)
+      : spec_(spec),
+        prepared_(prepared),
+        options_(options),
+        store_(store),
+        progress_(progress_style(options.quiet), std::cerr) {}
+
+  Result<RunOutcome> run() {
+    TRIPTYCH_TRY(const std::vector<db::RunRow> runs, store_.runs(spec_.experiment));
+    if (options_.force) return start(prepared_.plan.comparisons, "");
+    for (const db::RunRow& run : runs) {
+      if (run.status == "running" && run.plan_hash == prepared_.plan.hash) {
+        return proceed(run, str_format("continued run %lld, which was not finished",
+                                       static_cast<long long>(run.run_id)));
+      }
+    }
+    return run_missing(runs);
+  }
+
+  /// Finishes a run of this very plan.
+  Result<RunOutcome> proceed(const db::RunRow& run, const std::string& message) {
+    progress_.note(message);
+    TRIPTYCH_TRY(const std::vector<db::CellRow> rows, store_.cells(run.run_id));
+    std::vector<Work> works;
+    for (const Comparison& comparison : prepared_.plan.comparisons) {
+      std::vector<db::CellRow> cells = rows_of(comparison, rows);
+      if (!cells.empty()) works.push_back({&comparison, std::move(cells)});
+    }
+    return execute(run, std::move(works));
+  }
+
+ private:
+  /// A new run with the comparisons that no earlier run holds.
+  Result<RunOutcome> run_missing(const std::vector<db::RunRow>& runs) {
+    std::vector<Comparison> missing;
+    std::map<int64_t, int64_t> held;  // run -> cells that it holds
+    std::map<int64_t, std::string> dates;
+    std::vector<std::vector<db::CellRow>> rows_of_runs;
+    for (const db::RunRow& run : runs) {
+      TRIPTYCH_TRY(rows_of_runs.emplace_back(), store_.cells(run.run_id));
+      dates[run.run_id] = run.finished_utc.value_or(run.started_utc);
+    }
+    for (const Comparison& comparison : prepared_.plan.comparisons) {
+      bool found = false;
+      for (size_t i = 0; i < runs.size() && !found; ++i) {
+        if (!covers(runs[i])) continue;
+        const std::vector<db::CellRow> cells = rows_of(comparison, rows_of_runs[i]);
+        found = !cells.empty() && finished(cells);
+        if (found) held[runs[i].run_id] += static_cast<int64_t>(cells.size());
+      }
+      if (!found) missing.push_back(comparison);
+    }
+    std::string message;
+    for (const auto& [run_id, cells] : held) {
+      message += str_format("%s%lld cells are complete (run %lld, %s)", message.empty() ? "" : ", ",
+                            static_cast<long long>(cells), static_cast<long long>(run_id),
+                            dates[run_id].c_str());
+    }
+    if (!missing.empty()) return start(missing, message);
+    return RunOutcome{RunEnd::kNothingToRun, held.rbegin()->first,
+                      "nothing to run: " + message + "; --force measures again"};
+  }
+
+  /// Could `run` hold what this experiment asks for? Enough blocks, and the same decompositions.
+  [[nodiscard]] bool covers(const db::RunRow& run) const {
+    if (run.plan_hash == prepared_.plan.hash) return true;
+    if (run.blocks_planned < spec_.measure.blocks) return false;
+    const Result<ExperimentSpec> earlier = parse_spec_text(run.spec_text, run.spec_path, {});
+    const auto same = [](const DecomposeSpec& a, const DecomposeSpec& b) {
+      return a.name == b.name && a.path == b.path && a.corner == b.corner &&
+             a.confounded == b.confounded;
+    };
+    return earlier && std::ranges::equal(earlier->decompositions, spec_.decompositions, same);
+  }
+
+  Result<RunOutcome> start(const std::vector<Comparison>& comparisons, const std::string& message) {
+    if (!message.empty()) progress_.note(message);
+    const Environment environment = probe_.environment();
+    db::RunRow run =
+        make_run_row(spec_, prepared_.inputs, prepared_.plan, environment, build_info());
+    std::vector<db::CellRow> rows;
+    for (const Comparison& comparison : comparisons) {
+      const PromptPool& pool = prepared_.pools.at(spec_.workloads[comparison.workload].prompts);
+      for (const PlannedCell& cell : comparison.cells) {
+        rows.push_back(
+            make_cell_row(spec_, prepared_.inputs, comparison, cell, pool, environment.cores));
+      }
+    }
+    TRIPTYCH_RETURN_IF_ERROR(store_.insert_run(run, rows));
+    std::vector<Work> works;
+    for (const Comparison& comparison : comparisons) {
+      works.push_back({&comparison, rows_of(comparison, rows)});
+    }
+    return execute(run, std::move(works));
+  }
+
+  Result<RunOutcome> execute(db::RunRow run, std::vector<Work> works) {
+    TRIPTYCH_RETURN_IF_ERROR(store_run_threats(run));
+    TRIPTYCH_RETURN_IF_ERROR(measure_machine(run));
+    std::erase_if(works, [](const Work& work) { return finished(work.cells); });
+    int64_t passes = 0;
+    for (const Work& work : works) {
+      passes +=
+          static_cast<int64_t>(work.cells.size()) * (spec_.measure.blocks + spec_.measure.warmup);
+    }
+    progress_.set_total(passes);
+    WeightCache weights(prepared_.checkpoint);
+    RunContext context{spec_, prepared_, options_, store_, weights, progress_, probe_, run};
+    for (size_t i = 0; i < works.size(); ++i) {
+      if (context.interrupted()) return interrupted(run);
+      TRIPTYCH_TRY(const ComparisonEnd end,
+                   run_comparison(context, *works[i].comparison, works[i].cells));
+      if (end == ComparisonEnd::kInterrupted) return interrupted(run);
+      weights.keep_only(schemes_of(std::span(works).subspan(i + 1)));
+    }
+    return finish(run);
+  }
+
+  [[nodiscard]] std::set<WeightScheme> schemes_of(std::span<const Work> works) const {
+    std::set<WeightScheme> schemes;
+    for (const Work& work : works) {
+      for (const PlannedCell& cell : work.comparison->cells) {
+        schemes.insert(spec_.stacks[cell.stack].weights);
+      }
+    }
+    return schemes;
+  }
+
+  Status store_run_threats(const db::RunRow& run) {
+    TRIPTYCH_TRY(const std::vector<db::ThreatRow> stored, store_.threats(run.run_id));
+    const bool known = std::any_of(stored.begin(), stored.end(), [](const db::ThreatRow& threat) {
+      return threat.comparison.empty();
+    });
+    if (known) return {};
+    const std::vector<db::ThreatRow> threats =
+        run_threats({.run_id = run.run_id,
+                     .cores = run.cores,
+                     .load_average = probe_.load_average(),
+                     .model_origin = prepared_.inputs.model_origin,
+                     .fallback_reason = prepared_.fallback_reason});
+    if (threats.empty()) return {};
+    return store_.insert_results({}, {}, threats, {});
+  }
+
+  Status measure_machine(db::RunRow& run) {
+    if (run.read_bytes_per_s > 0) return {};
+    progress_.show("measuring read bandwidth and arithmetic rate", now_ns());
+    const cpu::Ceilings ceilings = options_.measure_ceilings();
+    run.read_bytes_per_s = ceilings.read_bytes_per_s;
+    run.f32_flops_per_s = ceilings.f32_flops_per_s;
+    return store_.set_ceilings(run.run_id, run.read_bytes_per_s, run.f32_flops_per_s);
+  }
+
+  [[nodiscard]] RunOutcome interrupted(const db::RunRow& run) const {
+    const auto id = static_cast<long long>(run.run_id);
+    return {RunEnd::kInterrupted, run.run_id,
+            str_format("interrupted: run %lld keeps its finished blocks\ncontinue with: %s", id,
+                       command(str_format("resume --run %lld", id), options_).c_str())};
+  }
+
+  Result<RunOutcome> finish(const db::RunRow& run) {
+    TRIPTYCH_TRY(const std::vector<db::CellRow> cells, store_.cells(run.run_id));
+    const bool complete = std::all_of(
+        cells.begin(), cells.end(), [](const db::CellRow& cell) { return cell.status == "done"; });
+    TRIPTYCH_RETURN_IF_ERROR(
+        store_.finish_run(run.run_id, complete ? "complete" : "partial", utc_now()));
+    return RunOutcome{complete ? RunEnd::kComplete : RunEnd::kPartial, run.run_id, ""};
+  }
+
+  const ExperimentSpec& spec_;
+  const PreparedExperiment& prepared_;
+  const RunOptions& options_;
+  db::Store& store_;
+  Progress progress_;
+  SystemProbe probe_;
+};
+
+Result<db::RunRow> find_unfinished(const db::Store& store, std::optional<int64_t> run_id) {
+  TRIPTYCH_TRY(const std::vector<db::RunRow> runs, store.runs(""));
+  for (const db::RunRow& run : runs) {
+    if (run_id ? run.run_id != *run_id : run.status != "running") continue;
+    if (run.status == "running") return run;
+    return fail(ErrorCode::kInvalidArgument,
+                str_format("run %lld of '%s' is finished (%s)", static_cast<long long>(run.run_id),
+                           run.experiment.c_str(), run.status.c_str()));
+  }
+  if (run_id) {
+    return fail(ErrorCode::kNotFound,
+                str_format("there is no run %lld", static_cast<long long>(*run_id)));
+  }
+  return fail(ErrorCode::kNotFound, "there is no unfinished run");
+}
+
+Status verify_unchanged(const db::RunRow& run, const std::vector<db::CellRow>& cells,
+                        const PreparedExperiment& prepared) {
+  std::string changed;
+  if (run.binary_hash != prepared.inputs.binary_hash) changed = "the program was rebuilt";
+  for (const db::CellRow& cell : cells) {
+    if (!changed.empty()) break;
+    if (cell.model_hash != prepared.inputs.model_hash) {
+      changed = "the model is another one (" + cell.model_origin + ", now " +
+                prepared.inputs.model_origin + ")";
+    }
+  }
+  // What is left of the plan's inputs once program and model are the same: the prompts.
+  if (changed.empty() && run.plan_hash != prepared.plan.hash) changed = "the prompts were changed";
+  if (changed.empty()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      str_format("run %lld cannot be continued: %s since it began, and its blocks would not "
+                 "be comparable; start anew with: triptych run %s",
+                 static_cast<long long>(run.run_id), changed.c_str(), run.spec_path.c_str()));
+}
+
+}  // namespace
+
+cpu::Ceilings measure_machine_ceilings() {
+  cpu::ThreadPool pool(cpu::available_cores());
+  return cpu::measure_ceilings(pool);
+}
+
+Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec) {
+  PreparedExperiment prepared;
+  TRIPTYCH_RETURN_IF_ERROR(open_model(spec, prepared));
+  TRIPTYCH_TRY(prepared.pools, load_pools(spec));
+  PlanInputs& inputs = prepared.inputs;
+  inputs.model_hash = prepared.checkpoint->hash();
+  inputs.model_name = prepared.checkpoint->config().name;
+  inputs.model_origin = prepared.checkpoint->origin();
+  inputs.model_is_fallback = !prepared.fallback_reason.empty();
+  inputs.prompt_pool_hash = pools_hash(prepared.pools);
+  TRIPTYCH_TRY(inputs.binary_hash, file_hash("/proc/self/exe"));
+  TRIPTYCH_TRY(prepared.plan, make_plan(spec, inputs));
+  return prepared;
+}
+
+Result<RunOutcome> run_experiment(const ExperimentSpec& spec, const RunOptions& options) {
+  TRIPTYCH_TRY(const PreparedExperiment prepared, prepare_experiment(spec));
+  TRIPTYCH_TRY(OpenDatabase database, open_database(options.database));
+  return Runner(spec, prepared, options, database.store).run();
+}
+
+Result<RunOutcome> resume_run(std::optional<int64_t> run_id, const RunOptions& options) {
+  if (!std::filesystem::exists(options.database)) {
+    return fail(ErrorCode::kNotFound, "there is no such database", options.database.string());
+  }
+  TRIPTYCH_TRY(OpenDatabase database, open_database(options.database));
+  TRIPTYCH_TRY(const db::RunRow run, find_unfinished(database.store, run_id));
+  TRIPTYCH_TRY(const ExperimentSpec spec, parse_spec_text(run.spec_text, run.spec_path, {}));
+  TRIPTYCH_TRY(const PreparedExperiment prepared, prepare_experiment(spec));
+  TRIPTYCH_TRY(const std::vector<db::CellRow> cells, database.store.cells(run.run_id));
+  TRIPTYCH_RETURN_IF_ERROR(verify_unchanged(run, cells, prepared));
+  return Runner(spec, prepared, options, database.store)
+      .proceed(run, str_format("continued run %lld", static_cast<long long>(run.run_id)));
+}
+
+}  // namespace triptych

@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// The sections of a spec, each read by one function. Private to parse_spec().
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/spec.h"
+#include "experiments/yaml_reader.h"
+#include "experiments/yaml_tree.h"
+
+namespace triptych {
+
+/// `model` and `model_fallback`. Only one of the two must exist.
+void read_models(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                 ExperimentSpec& spec);
+
+/// `stacks`. A list in `weights`, `kv` or `threads` makes one stack per combination, named
+/// "<stack>-<value>...".
+void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec);
+
+/// `workload`, `zip` and `exclude`: every combination of the lists in the workload's number fields,
+/// lists named together in `zip` walking in step, minus what an `exclude` entry matches.
+void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                    ExperimentSpec& spec);
+
+/// Name of a stack or decomposition: 1 to 48 of a-z, 0-9, '_' and '-'. False notes an error.
+[[nodiscard]] bool check_name(YamlReader& reader, const SourcePlace& place, const std::string& name,
+                              std::string_view what);
+
+/// The file `value` names, relative to `folder`.
+[[nodiscard]] std::filesystem::path resolve_path(const std::filesystem::path& folder,
+                                                 const std::string& value);
+
+}  // namespace triptych

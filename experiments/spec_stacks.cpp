@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// The sections of a spec that say what runs: models and stacks.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <system_error>
+
+#include "base/strings.h"
+#include "experiments/spec_sections.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::array<std::string_view, 4> kModelKeys = {"path", "synthetic", "seed", "layers"};
+constexpr std::array<std::string_view, 7> kStackKeys = {"engine",  "runtime", "weights", "kv",
+                                                        "threads", "linear",  "parallel"};
+constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "openai"};
+constexpr std::array<std::string_view, 2> kKvFormats = {"f16", "f32"};
+constexpr std::array<std::string_view, 5> kParallelKeys = {"tp", "instances", "devices", "link",
+                                                           "allreduce"};
+constexpr int64_t kMaxThreads = 1024;
+constexpr int64_t kMaxLayers = 1024;
+constexpr size_t kMaxStacks = 64;
+constexpr size_t kMaxNameLength = 48;  ///< Names become parts of cell names and table columns.
+
+bool file_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+void read_synthetic(YamlReader& reader, const YamlValue& value, const std::string& what,
+                    ModelRef& model) {
+  const YamlValue& arch = *value.find("synthetic");
+  model.synthetic = reader.string(arch, what + ".synthetic");
+  if (!model.synthetic.empty()) {
+    if (const auto config = synthetic_config(model.synthetic); !config) {
+      reader.error(arch.place, what + ".synthetic: " + config.error().message);
+    }
+  }
+  if (const YamlValue* seed = value.find("seed")) {
+    model.seed = static_cast<uint64_t>(
+        reader.integer(*seed, what + ".seed", 0, std::numeric_limits<int64_t>::max()));
+  }
+  if (const YamlValue* layers = value.find("layers")) {
+    model.layers = reader.integer(*layers, what + ".layers", 1, kMaxLayers);
+  }
+}
+
+void read_model(YamlReader& reader, const YamlValue& value, const std::string& what,
+                const std::filesystem::path& folder, ModelRef& model) {
+  if (value.kind == YamlValue::Kind::kScalar) {
+    model.path = resolve_path(folder, reader.string(value, what));
+    return;
+  }
+  if (value.kind != YamlValue::Kind::kMapping) {
+    reader.error(value.place,
+                 what + ": expected a path or {synthetic: name}, found " + describe_value(value));
+    return;
+  }
+  if (!reader.mapping(value, what, kModelKeys)) return;
+  const YamlValue* path = value.find("path");
+  const YamlValue* synthetic = value.find("synthetic");
+  if ((path != nullptr) == (synthetic != nullptr)) {
+    reader.error(value.place, what + ": expected exactly one of \"path\" and \"synthetic\"");
+    return;
+  }
+  if (synthetic != nullptr) return read_synthetic(reader, value, what, model);
+  model.path = resolve_path(folder, reader.string(*path, what + ".path"));
+  for (const std::string_view key : {"seed", "layers"}) {
+    if (const YamlValue* extra = value.find(key)) {
+      reader.error(extra->place, what + "." + std::string(key) + " is for synthetic models only");
+    }
+  }
+}
+
+void refuse_missing(YamlReader& reader, const YamlValue& value, const std::string& what,
+                    const ModelRef& model, std::string_view hint) {
+  if (model.path.empty() || file_exists(model.path)) return;
+  const YamlValue* path = value.find("path");
+  reader.error(path != nullptr ? path->place : value.place,
+               what + ": no such file: " + model.path.string() + std::string(hint),
+               ErrorCode::kNotFound);
+}
+
+/// One value of an axis and what it adds to the stack's name.
+template <class T>
+struct Choice {
+  std::string suffix;
+  T value;
+};
+
+/// The values of an axis that may be a list: `read(value, name)` reads one.
+template <class T, class Read>
+std::vector<Choice<T>> read_axis(YamlReader& reader, const YamlValue& stack, std::string_view key,
+                                 const std::string& what, T fallback, Read read) {
+  const YamlValue* value = stack.find(key);
+  const std::string name = what + "." + std::string(key);
+  if (value == nullptr) return {{"", fallback}};
+  if (value->kind != YamlValue::Kind::kSequence) return {{"", read(*value, name)}};
+  std::vector<Choice<T>> choices;
+  for (const YamlValue& item : value->items) {
+    choices.push_back({"-" + item.text, read(item, name)});
+  }
+  if (choices.empty()) {
+    reader.error(value->place, name + ": the list is empty");
+    choices.push_back({"", fallback});
+  }
+  return choices;
+}
+
+void read_runtime(YamlReader& reader, const YamlValue& value, const std::string& what,
+                  RuntimeFeatures& runtime) {
+  std::string text;
+  if (value.kind == YamlValue::Kind::kSequence) {
+    std::vector<std::string> names;
+    for (const YamlValue& item : value.items) {
+      names.push_back(reader.string(item, what));
+      if (names.back().empty()) return;
+    }
+    text = names.empty() ? "eager" : join(names, "+");
+  } else {
+    text = reader.string(value, what);
+  }
+  if (text.empty()) return;
+  const auto parsed = RuntimeFeatures::parse(text, DeviceKind::kCpu);
+  if (parsed) {
+    runtime = *parsed;
+  } else {
+    reader.error(value.place, what + ": " + parsed.error().message, parsed.error().code);
+  }
+}
+
+WeightScheme read_weights(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  const std::string text = reader.string(value, what);
+  if (text.empty()) return WeightScheme::kF16;
+  const auto parsed = parse_weight_scheme(text);
+  if (parsed) return *parsed;
+  reader.error(value.place, what + ": " + parsed.error().message, parsed.error().code);
+  return WeightScheme::kF16;
+}
+
+void refuse_unsupported(YamlReader& reader, const YamlValue& value, const std::string& what,
+                        std::string_view supported) {
+  reader.error(value.place,
+               what + ": " + describe_value(value) + " is not supported in this build; expected " +
+                   std::string(supported),
+               ErrorCode::kUnsupported);
+}
+
+void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::string& what,
+                     StackSpec& spec) {
+  if (const YamlValue* engine = stack.find("engine")) {
+    spec.engine = reader.word(*engine, what + ".engine", kEngines);
+    if (spec.engine == "command" || spec.engine == "openai") {
+      refuse_unsupported(reader, *engine, what + ".engine", "builtin");
+    }
+  }
+  if (const YamlValue* linear = stack.find("linear")) {
+    const std::string text = reader.string(*linear, what + ".linear");
+    if (!text.empty() && text != "auto") {
+      refuse_unsupported(reader, *linear, what + ".linear", "auto");
+    }
+  }
+  const YamlValue* parallel = stack.find("parallel");
+  if (parallel == nullptr || !reader.mapping(*parallel, what + ".parallel", kParallelKeys)) return;
+  for (const YamlEntry& entry : parallel->entries) {
+    const std::string name = what + ".parallel." + entry.key;
+    if (entry.key == "tp" || entry.key == "instances") {
+      if (reader.integer(entry.value, name, 1, 4096) != 1) {
+        refuse_unsupported(reader, entry.value, name, "1");
+      }
+    } else if (std::find(kParallelKeys.begin(), kParallelKeys.end(), entry.key) !=
+               kParallelKeys.end()) {
+      refuse_unsupported(reader, entry.value, name, "only tp: 1 and instances: 1");
+    }
+  }
+}
+
+void add_stack(YamlReader& reader, StackSpec stack, ExperimentSpec& spec) {
+  for (const StackSpec& other : spec.stacks) {
+    if (other.name == stack.name) {
+      reader.error(stack.place, "the stack \"" + stack.name +
+                                    "\" exists already; a list makes stacks named <stack>-<value>");
+      return;
+    }
+  }
+  spec.stacks.push_back(std::move(stack));
+}
+
+void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec) {
+  const std::string what = "stacks." + entry.key;
+  StackSpec stack;
+  stack.name = entry.key;
+  stack.place = entry.place;
+  // A stack with mistakes is still added: a path that names it is not wrong for that.
+  if (!check_name(reader, entry.place, entry.key, "stack") ||
+      !reader.mapping(entry.value, what, kStackKeys)) {
+    return add_stack(reader, std::move(stack), spec);
+  }
+  for (const std::string_view key : {"runtime", "weights"}) {
+    if (entry.value.find(key) == nullptr) {
+      reader.error(entry.place, what + ": the key \"" + std::string(key) + "\" is missing");
+    }
+  }
+  if (const YamlValue* runtime = entry.value.find("runtime")) {
+    read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
+  }
+  read_fixed_axes(reader, entry.value, what, stack);
+
+  const auto all_weights =
+      read_axis<WeightScheme>(reader, entry.value, "weights", what, WeightScheme::kF16,
+                              [&](const YamlValue& value, const std::string& name) {
+                                return read_weights(reader, value, name);
+                              });
+  const auto all_kv = read_axis<KvFormat>(
+      reader, entry.value, "kv", what, KvFormat::kF16,
+      [&](const YamlValue& value, const std::string& name) {
+        return reader.word(value, name, kKvFormats) == "f32" ? KvFormat::kF32 : KvFormat::kF16;
+      });
+  const auto all_threads =
+      read_axis<int>(reader, entry.value, "threads", what, 0,
+                     [&](const YamlValue& value, const std::string& name) {
+                       return static_cast<int>(reader.integer(value, name, 0, kMaxThreads));
+                     });
+  for (const auto& weights : all_weights) {
+    for (const auto& kv : all_kv) {
+      for (const auto& threads : all_threads) {
+        stack.name = entry.key + weights.suffix + kv.suffix +
+                     (threads.suffix.empty() ? "" : str_format("-t%d", threads.value));
+        stack.weights = weights.value;
+        stack.kv = kv.value;
+        stack.num_threads = threads.value;
+        if (spec.stacks.size() <= kMaxStacks) add_stack(reader, stack, spec);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::filesystem::path resolve_path(const std::filesystem::path& folder, const std::string& value) {
+  return (folder / value).lexically_normal();
+}
+
+bool check_name(YamlReader& reader, const SourcePlace& place, const std::string& name,
+                std::string_view what) {
+  if (!name.empty() && name.size() <= kMaxNameLength &&
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos) {
+    return true;
+  }
+  reader.error(place,
+               "\"" + name + "\" is not a " + std::string(what) + " name" +
+                   str_format("; expected 1 to %zu of a-z, 0-9, '_' and '-'", kMaxNameLength));
+  return false;
+}
+
+void read_models(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                 ExperimentSpec& spec) {
+  const YamlValue* model = root.find("model");
+  const YamlValue* fallback = root.find("model_fallback");
+  if (model != nullptr) read_model(reader, *model, "model", folder, spec.model);
+  if (fallback != nullptr) {
+    read_model(reader, *fallback, "model_fallback", folder, spec.model_fallback.emplace());
+  }
+  const bool model_is_missing = !spec.model.path.empty() && !file_exists(spec.model.path);
+  if (model_is_missing && fallback == nullptr) {
+    refuse_missing(reader, *model, "model", spec.model, "; there is no model_fallback");
+  } else if (model_is_missing) {
+    refuse_missing(reader, *fallback, "model_fallback", *spec.model_fallback,
+                   "; model is missing too");
+  }
+}
+
+void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) {
+  const YamlValue* section = root.find("stacks");
+  if (section == nullptr) return;
+  if (!reader.mapping_of_names(*section, "stacks")) return;
+  if (section->entries.empty()) {
+    reader.error(section->place, "stacks: expected at least one stack");
+  }
+  for (const YamlEntry& entry : section->entries) read_stack(reader, entry, spec);
+  if (spec.stacks.size() > kMaxStacks) {
+    reader.error(section->place, str_format("stacks: more than %zu stacks", kMaxStacks));
+  }
+}
+
+}  // namespace triptych

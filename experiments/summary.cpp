@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/summary.h"
+
+#include <algorithm>
+#include <set>
+
+#include "attribution/speedup.h"
+#include "experiments/plan.h"
+
+namespace triptych {
+
+namespace {
+
+db::SummaryRow summary_row(const CellMeasurement& cell, std::string_view metric,
+                           const std::vector<double>& values, const BootstrapOptions& options) {
+  const Interval interval = median_interval(values, options);
+  db::SummaryRow row;
+  row.cell_id = cell.row.cell_id;
+  row.metric = metric;
+  row.median = median(values);
+  row.lo = interval.lo;
+  row.hi = interval.hi;
+  row.blocks = static_cast<int64_t>(values.size());
+  return row;
+}
+
+const CellMeasurement* find_stack(std::span<const CellMeasurement> cells, std::string_view stack) {
+  for (const CellMeasurement& cell : cells) {
+    if (cell.row.stack == stack && cell.usable() && !cell.blocks.empty()) return &cell;
+  }
+  return nullptr;
+}
+
+/// Indices of the blocks that every one of `cells` has.
+std::set<int64_t> common_blocks(std::span<const CellMeasurement* const> cells) {
+  std::set<int64_t> common;
+  for (const db::BlockRow& block : cells.front()->blocks) common.insert(block.block_index);
+  for (const CellMeasurement* cell : cells) {
+    std::set<int64_t> present;
+    for (const db::BlockRow& block : cell->blocks) present.insert(block.block_index);
+    std::erase_if(common, [&](int64_t index) { return !present.contains(index); });
+  }
+  return common;
+}
+
+StackSamples samples_of(const CellMeasurement& cell, const std::set<int64_t>& blocks) {
+  StackSamples samples;
+  samples.stack = cell.row.stack;
+  for (const db::BlockRow& block : cell.blocks) {
+    if (blocks.contains(block.block_index)) samples.cost.push_back(ns_per_token(block));
+  }
+  return samples;
+}
+
+void append_rows(const Decomposition& from, const DecomposeSpec& spec, const db::CellRow& cell,
+                 int64_t blocks, std::vector<db::DecompositionRow>& rows) {
+  int64_t ordinal = 0;
+  for (const Contribution& part : from.contributions) {
+    db::DecompositionRow row;
+    row.run_id = cell.run_id;
+    row.comparison = cell.comparison;
+    row.decomposition = spec.name;
+    row.method = from.method;
+    row.ordinal = ordinal++;
+    row.factor_name = part.factor_name;
+    row.from_stack = part.from;
+    row.to_stack = part.to;
+    row.log_contribution = part.log_contribution;
+    row.log_lo = part.log_interval.lo;
+    row.log_hi = part.log_interval.hi;
+    row.log_share = part.log_share;
+    if (part.log_share_interval) {
+      row.share_lo = part.log_share_interval->lo;
+      row.share_hi = part.log_share_interval->hi;
+    }
+    row.log_total = from.log_total;
+    row.log_total_lo = from.log_total_interval.lo;
+    row.log_total_hi = from.log_total_interval.hi;
+    row.blocks = blocks;
+    row.metric = "ns_per_token";
+    row.confounded = spec.confounded;
+    rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+double ns_per_token(const db::BlockRow& block) {
+  TRIPTYCH_CHECK(block.output_tokens > 0, "a pass without output tokens was stored");
+  return static_cast<double>(block.wall_ns) / static_cast<double>(block.output_tokens);
+}
+
+std::optional<double> tpot_ns(const db::BlockRow& block) {
+  std::vector<double> values;
+  for (const db::RequestRow& request : block.requests) {
+    if (request.tpot_ns) values.push_back(*request.tpot_ns);
+  }
+  if (values.empty()) return std::nullopt;
+  return median(values);
+}
+
+double ttft_ns(const db::BlockRow& block) {
+  std::vector<double> values;
+  for (const db::RequestRow& request : block.requests) {
+    values.push_back(static_cast<double>(request.ttft_ns));
+  }
+  return median(values);
+}
+
+std::vector<db::SummaryRow> summarize(const CellMeasurement& cell,
+                                      const BootstrapOptions& options) {
+  std::vector<double> tpot;
+  std::vector<double> ttft;
+  std::vector<double> rate;
+  std::vector<double> cost;
+  for (const db::BlockRow& block : cell.blocks) {
+    if (const auto value = tpot_ns(block)) tpot.push_back(*value);
+    ttft.push_back(ttft_ns(block));
+    cost.push_back(ns_per_token(block));
+    rate.push_back(1e9 / cost.back());
+  }
+  std::vector<db::SummaryRow> rows;
+  if (cell.blocks.empty()) return rows;
+  if (!tpot.empty()) rows.push_back(summary_row(cell, "tpot_ns", tpot, options));
+  rows.push_back(summary_row(cell, "ttft_ns", ttft, options));
+  rows.push_back(summary_row(cell, "tokens_per_s", rate, options));
+  rows.push_back(summary_row(cell, "ns_per_token", cost, options));
+  return rows;
+}
+
+Result<std::vector<db::DecompositionRow>> decompose_cells(const DecomposeSpec& spec,
+                                                          std::span<const CellMeasurement> cells,
+                                                          const BootstrapOptions& options) {
+  std::vector<db::DecompositionRow> rows;
+  std::vector<const CellMeasurement*> path;
+  for (const std::string& stack : spec.path) {
+    path.push_back(find_stack(cells, stack));
+    if (path.back() == nullptr) return rows;
+  }
+  std::vector<std::string> names;
+  for (size_t i = 1; i < path.size(); ++i) {
+    names.push_back(factor_name(path[i - 1]->stack, path[i]->stack));
+  }
+  const CellMeasurement* corner = spec.corner ? find_stack(cells, *spec.corner) : nullptr;
+  std::vector<const CellMeasurement*> used = path;
+  if (corner != nullptr) used.push_back(corner);
+  const std::set<int64_t> blocks = common_blocks(used);
+  if (blocks.empty()) return rows;
+  std::vector<StackSamples> samples;
+  for (const CellMeasurement* cell : used) samples.push_back(samples_of(*cell, blocks));
+
+  std::vector<Decomposition> results;
+  if (corner != nullptr) {
+    TRIPTYCH_CHECK(samples.size() == 4, "a corner needs a path of three stacks");
+    const TwoByTwo square{.baseline = samples[0],
+                          .intermediate = samples[1],
+                          .full = samples[2],
+                          .corner = samples[3],
+                          .first_factor = names[0],
+                          .second_factor = names[1]};
+    TRIPTYCH_TRY(results, decompose_2x2(square, options));
+  } else {
+    TRIPTYCH_TRY(results.emplace_back(), decompose_path(samples, names, options));
+  }
+  for (const Decomposition& result : results) {
+    append_rows(result, spec, path.front()->row, static_cast<int64_t>(blocks.size()), rows);
+  }
+  return rows;
+}
+
+std::optional<double> trace_dilation(const db::TraceRow& trace,
+                                     std::span<const db::BlockRow> blocks) {
+  if (trace.steps == 0) return std::nullopt;
+  // The first request is decoded from the first step on, so its gaps are the lengths of the steps
+  // that the traced pass ran too.
+  std::vector<double> timed;
+  for (const db::BlockRow& block : blocks) {
+    if (block.requests.empty()) continue;
+    const std::vector<int64_t>& gaps = block.requests.front().itl_ns;
+    const size_t steps = std::min(gaps.size(), static_cast<size_t>(trace.steps));
+    if (steps == 0) continue;
+    int64_t sum = 0;
+    for (size_t i = 0; i < steps; ++i) sum += gaps[i];
+    timed.push_back(static_cast<double>(sum) / static_cast<double>(steps));
+  }
+  if (timed.empty() || median(timed) <= 0) return std::nullopt;
+  return static_cast<double>(trace.window_ns) / static_cast<double>(trace.steps) / median(timed);
+}
+
+}  // namespace triptych

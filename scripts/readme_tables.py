@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: Triptych contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of a Markdown file from a stored results database, through its views.
+
+A table stands between two markers, and the first names where it comes from:
+    <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
+    <!-- /table -->
+Kinds are `stacks`, `decomposition`, `token_time` and `threats`; a database of `-` means an empty table.
+
+usage: readme_tables.py FILE                          rewrites the tables of FILE
+       readme_tables.py FILE --from DATABASE          first lets all of them come from DATABASE
+       readme_tables.py FILE --check                  exit 1 if the file would change
+"""
+
+import argparse
+import pathlib
+import re
+import sqlite3
+import sys
+
+TABLE = re.compile(
+    r"<!-- table (?P<kind>\w+) (?P<experiment>\S+) (?P<database>\S+) -->\n.*?<!-- /table -->",
+    re.DOTALL,
+)
+MIB = 2**20
+
+
+def interval(middle, low, high, text):
+    """`12.3 [12.1, 12.6]`; a bound that is not known is an infinity sign."""
+    bounds = [text(value) if value is not None else "∞" for value in (low, high)]
+    return f"{text(middle)} [{bounds[0]}, {bounds[1]}]"
+
+
+def optional(value, text):
+    return text(value) if value is not None else "-"
+
+
+def milliseconds(nanoseconds):
+    return f"{nanoseconds / 1e6:.2f}"
+
+
+def markdown(columns, rows):
+    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join(["---"] * len(columns)) + " |"]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def stacks(database, experiment):
+    rows = database.execute(
+        "SELECT * FROM v_stack_summary WHERE experiment = ? AND status = 'done'", [experiment]
+    ).fetchall()
+    columns = ["stack", "batch", "TPOT ms [95 %]", "TTFT ms", "tokens/s", "x floor", "peak MiB",
+               "token agreement"]
+    return markdown(columns, [
+        [row["stack"],
+         str(row["batch"]),
+         interval(row["tpot_ns_median"], row["tpot_ns_lo"], row["tpot_ns_hi"], milliseconds),
+         milliseconds(row["ttft_ns_median"]),
+         f"{row['tokens_per_s']:.1f}",
+         optional(row["floor_ratio"], "{:.2f}".format),
+         f"{row['peak_bytes'] / MIB:.0f}",
+         optional(row["token_agreement"], "{:.1%}".format)]
+        for row in rows
+    ])
+
+
+def decomposition(database, experiment):
+    rows = database.execute(
+        "SELECT * FROM v_decomposition WHERE experiment = ? ORDER BY workload, decomposition,"
+        " CASE method WHEN 'path' THEN 0 WHEN 'path_reverse' THEN 1 WHEN 'shapley' THEN 2 ELSE 3 END,"
+        " ordinal", [experiment]
+    ).fetchall()
+    columns = ["workload", "method", "factor", "times [95 %]", "log share [95 %]"]
+    return markdown(columns, [
+        [row["workload"], row["method"], row["factor_name"],
+         interval(row["factor"], row["factor_lo"], row["factor_hi"], "{:.3f}".format),
+         "refused" if row["log_share"] is None else
+         interval(row["log_share"], row["share_lo"], row["share_hi"], "{:.1%}".format)]
+        for row in rows
+    ])
+
+
+def token_time(database, experiment):
+    rows = database.execute(
+        "SELECT cell, stack, class, sum(ns_per_token) AS ns, class_index FROM v_token_time"
+        " WHERE experiment = ? GROUP BY cell, class ORDER BY min(comparison), stack_index,"
+        " class_index", [experiment]
+    ).fetchall()
+    cells = list(dict.fromkeys(row["cell"] for row in rows))
+    times = {(row["cell"], row["class"]): row["ns"] for row in rows}
+    classes = sorted({(row["class_index"], row["class"]) for row in rows})
+    used = [name for _, name in classes if any(times[cell, name] for cell in cells)]
+    lines = [[name] + [f"{times[cell, name] / 1e3:.1f}" for cell in cells] for name in used]
+    total = ["sum"] + [
+        f"{sum(times[cell, name] for _, name in classes) / 1e3:.1f}" for cell in cells
+    ]
+    stacks_of = {row["cell"]: row["stack"] for row in rows}
+    alone = len(set(stacks_of.values())) == len(cells)  # one workload point: stacks name the cells
+    names = [stacks_of[cell] if alone else cell for cell in cells]
+    return markdown(["us per token"] + names, lines + [total])
+
+
+def threats(database, experiment):
+    rows = database.execute(
+        "SELECT severity, code, message FROM v_threats WHERE experiment = ?", [experiment]
+    ).fetchall()
+    return markdown(["severity", "threat", "found"], [
+        [row["severity"], row["code"], row["message"].replace("|", "\\|")] for row in rows
+    ])
+
+
+KINDS = {"stacks": stacks, "decomposition": decomposition, "token_time": token_time,
+         "threats": threats}
+
+
+def origin(database, experiment, name):
+    run = database.execute(
+        "SELECT * FROM v_runs WHERE experiment = ? ORDER BY run_id DESC LIMIT 1", [experiment]
+    ).fetchone()
+    if run is None:
+        raise ValueError(f"{name}: no run of the experiment {experiment}")
+    machine = run["gpu_name"] or f"{run['cpu_model']}, {run['cores']} cores"
+    dirty = " (with uncommitted changes)" if run["git_dirty"] else ""
+    return (f"Run {run['run_id']} of `{name}`, {run['started_utc']}, {machine},"
+            f" built from {run['git_sha'][:12]}{dirty}.")
+
+
+def render(match, folder):
+    kind, experiment, name = match["kind"], match["experiment"], match["database"]
+    if kind not in KINDS:
+        raise ValueError(f"no table {kind}; known are {', '.join(KINDS)}")
+    lines = [f"<!-- table {kind} {experiment} {name} -->"]
+    if name != "-":
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{name}: no such database")
+        # immutable: a committed file is not being written, and must not get a -wal beside it.
+        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        database.row_factory = sqlite3.Row
+        try:
+            lines += KINDS[kind](database, experiment)
+            lines += ["", origin(database, experiment, name)]
+        finally:
+            database.close()
+    return "\n".join(lines + ["<!-- /table -->"])
+
+
+def rewrite(text, folder, database=None):
+    """`text` with its tables made anew; `database` replaces where they come from."""
+    if database is not None:
+        text = re.sub(r"(<!-- table \w+ \S+ )\S+( -->)", rf"\g<1>{database}\g<2>", text)
+    return TABLE.sub(lambda match: render(match, folder), text)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("--from", dest="database", help="path relative to FILE")
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    options = parser.parse_args(arguments)
+    text = options.file.read_text(encoding="utf-8")
+    try:
+        new = rewrite(text, options.file.resolve().parent, options.database)
+    except (ValueError, sqlite3.Error) as error:
+        print(f"readme_tables: {error}", file=sys.stderr)
+        return 1
+    if options.check:
+        if new != text:
+            print(f"{options.file}: tables differ from their database", file=sys.stderr)
+        return int(new != text)
+    options.file.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: Triptych contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of Markdown files come from databases; those of this project are up to date."""
+
+import contextlib
+import io
+import pathlib
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import readme_tables  # noqa: E402  (found by the line above)
+
+TEXT = "before\n<!-- table stacks toy - -->\nold\n<!-- /table -->\nafter\n"
+SCHEMA = """
+CREATE TABLE v_runs (run_id, experiment, started_utc, gpu_name, cpu_model, cores, git_sha, git_dirty);
+INSERT INTO v_runs VALUES (4, 'toy', '2026-01-31T12:00:00Z', '', 'a CPU', 2, '0123456789abcdef', 1);
+CREATE TABLE v_stack_summary (experiment, stack, batch, tpot_ns_median, tpot_ns_lo, tpot_ns_hi,
+  ttft_ns_median, tokens_per_s, floor_ratio, peak_bytes, token_agreement, status);
+INSERT INTO v_stack_summary VALUES ('toy', 'baseline', 1, 12.5e6, 12.0e6, NULL, 80e6, 79.9, NULL,
+  104857600, 1.0, 'done'), ('toy', 'broken', 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'failed');
+CREATE TABLE v_decomposition (experiment, workload, method, factor_name, factor, factor_lo, factor_hi,
+  log_share, share_lo, share_hi, decomposition, ordinal);
+INSERT INTO v_decomposition VALUES
+  ('toy', 'c=1', 'path', 'kernel', 1.0, 0.9, 1.1, NULL, NULL, NULL, 'builtin', 1),
+  ('toy', 'c=1', 'path', 'runtime', 1.9, 1.8, 2.0, 0.677, 0.6, 0.7, 'builtin', 0);
+CREATE TABLE v_token_time (experiment, cell, stack, class, ns_per_token, comparison, stack_index,
+  class_index);
+INSERT INTO v_token_time VALUES ('toy', 'a@c=1', 'a', 'gemm', 3000.0, 'c=1', 0, 0),
+  ('toy', 'a@c=1', 'a', 'norm', 0.0, 'c=1', 0, 2), ('toy', 'a@c=1', 'a', 'sync', 500.0, 'c=1', 0, 8);
+CREATE TABLE v_threats (experiment, severity, code, message);
+INSERT INTO v_threats VALUES ('toy', 'note', 'few_blocks', '3 blocks | at least 5');
+"""
+
+
+class ReadmeTablesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        database = sqlite3.connect(self.folder / "toy.sqlite")
+        database.executescript(SCHEMA)
+        database.close()
+
+    def table(self, kind):
+        text = TEXT.replace("stacks", kind)
+        return readme_tables.rewrite(text, self.folder, "toy.sqlite")
+
+    def test_no_database_is_an_empty_table(self):
+        self.assertEqual(readme_tables.rewrite(TEXT, self.folder), TEXT.replace("old\n", ""))
+
+    def test_stacks(self):
+        text = self.table("stacks")
+        self.assertIn("| baseline | 1 | 12.50 [12.00, ∞] | 80.00 | 79.9 | - | 100 | 100.0% |", text)
+        self.assertNotIn("broken", text)
+        self.assertIn("Run 4 of `toy.sqlite`, 2026-01-31T12:00:00Z, a CPU, 2 cores, built from"
+                      " 0123456789ab (with uncommitted changes).", text)
+        self.assertTrue(text.startswith("before\n<!-- table stacks toy toy.sqlite -->\n"))
+        self.assertTrue(text.endswith("<!-- /table -->\nafter\n"))
+
+    def test_decomposition_shows_a_refused_share(self):
+        text = self.table("decomposition")
+        self.assertIn("| c=1 | path | runtime | 1.900 [1.800, 2.000] | 67.7% [60.0%, 70.0%] |\n"
+                      "| c=1 | path | kernel | 1.000 [0.900, 1.100] | refused |\n", text)
+
+    def test_token_time_leaves_out_empty_classes_and_sums(self):
+        text = self.table("token_time")
+        self.assertIn("| us per token | a |\n| --- | --- |\n| gemm | 3.0 |\n| sync | 0.5 |\n| sum | 3.5 |",
+                      text)
+
+    def test_threats(self):
+        self.assertIn("| note | few_blocks | 3 blocks \\| at least 5 |", self.table("threats"))
+
+    def test_rewriting_twice_changes_nothing(self):
+        once = self.table("stacks")
+        self.assertEqual(readme_tables.rewrite(once, self.folder), once)
+
+    def test_faults_are_named(self):
+        for text, part in ((TEXT.replace("stacks", "nonsense"), "no table nonsense"),
+                           (TEXT.replace("toy -", "toy gone.sqlite"), "gone.sqlite"),
+                           (TEXT.replace("toy -", "other toy.sqlite"), "no run")):
+            with self.assertRaisesRegex(ValueError, part):
+                readme_tables.rewrite(text, self.folder)
+
+    def test_check_changes_nothing_and_fails_on_a_difference(self):
+        path = self.folder / "README.md"
+        path.write_text(TEXT)
+        with contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(readme_tables.main([str(path), "--check"]), 1)
+            self.assertEqual(path.read_text(), TEXT)
+            self.assertEqual(readme_tables.main([str(path), "--from", "toy.sqlite"]), 0)
+            self.assertEqual(readme_tables.main([str(path), "--check"]), 0)
+
+    def test_the_tables_of_this_project_are_up_to_date(self):
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+            result = subprocess.run(
+                [sys.executable, ROOT / "scripts" / "readme_tables.py", path, "--check"],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
