@@ -226,27 +226,20 @@ class BuiltinEngine final : public Engine {
     }
   }
 
-  Status score(std::span<const int32_t> tokens, const LogitsVisitor& visit) override {
+  Status score(std::span<const int32_t> tokens, int64_t prefill_tokens,
+               const LogitsVisitor& visit) override {
     TRIPTYCH_RETURN_IF_ERROR(check_tokens(tokens, "tokens"));
     const auto rows = static_cast<int64_t>(tokens.size());
     if (rows > options_.max_sequence) return too_long("tokens", rows, 0);
+    if (prefill_tokens < 1 || prefill_tokens > rows) {
+      return fail(ErrorCode::kInvalidArgument,
+                  str_format("prefill_tokens is %lld, expected 1 to %lld",
+                             static_cast<long long>(prefill_tokens), static_cast<long long>(rows)));
+    }
     const Turn turn(*this, nullptr);
     try {
-      std::vector<int32_t> positions(tokens.size());
-      std::iota(positions.begin(), positions.end(), 0);
-      const StepSequence sequence{0, 0, rows};
-      const Activation hidden = forward_.hidden({tokens, positions, {&sequence, 1}, cache_.get()});
-      const int64_t vocab_size = weights_->config.vocab_size;
-      std::vector<float> host(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
-      for (int64_t first = 0; first < rows; first += kScoreRows) {
-        const int64_t count = std::min(kScoreRows, rows - first);
-        const Activation logits =
-            forward_.logits(hidden.tensor().slice(first, count), *score_logits_);
-        ops_->logits_to_host(logits, std::span(host).first(count * vocab_size));
-        for (int64_t i = 0; i < count; ++i) {
-          visit(first + i, std::span<const float>(host).subspan(i * vocab_size, vocab_size));
-        }
-      }
+      score_step(tokens, 0, prefill_tokens, visit);
+      for (int64_t row = prefill_tokens; row < rows; ++row) score_step(tokens, row, 1, visit);
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory();
@@ -321,6 +314,26 @@ class BuiltinEngine final : public Engine {
     BuiltinEngine& engine_;
     std::lock_guard<std::mutex> lock_;
   };
+
+  /// Reads tokens [first, first + rows) in one pass over slot 0 and visits their logits.
+  void score_step(std::span<const int32_t> tokens, int64_t first, int64_t rows,
+                  const LogitsVisitor& visit) {
+    std::vector<int32_t> positions(static_cast<size_t>(rows));
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
+    const StepSequence sequence{0, first, rows};
+    const Activation hidden =
+        forward_.hidden({tokens.subspan(first, rows), positions, {&sequence, 1}, cache_.get()});
+    const int64_t vocab_size = weights_->config.vocab_size;
+    std::vector<float> host(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
+    for (int64_t row = 0; row < rows; row += kScoreRows) {
+      const int64_t count = std::min(kScoreRows, rows - row);
+      const Activation logits = forward_.logits(hidden.tensor().slice(row, count), *score_logits_);
+      ops_->logits_to_host(logits, std::span(host).first(count * vocab_size));
+      for (int64_t i = 0; i < count; ++i) {
+        visit(first + row + i, std::span<const float>(host).subspan(i * vocab_size, vocab_size));
+      }
+    }
+  }
 
   std::unique_ptr<ActivationMemory> make_activations() {
     if (!options_.features.has(RuntimeFeature::kArena)) return make_heap_activations(*ops_);

@@ -75,8 +75,10 @@ class Engine {
   [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,
                                                         ActivitySink* sink) = 0;
   /// Reads `tokens` through the runtime's own forward pass and visits the logits of every position,
-  /// in order. `visit` must not call an engine: the threads are taken. Errors: as generate().
-  [[nodiscard]] virtual Status score(std::span<const int32_t> tokens,
+  /// in order: the first `prefill_tokens` (at least one) at once as a prompt, the others one by one
+  /// as decode steps, so that the kernels that generate() uses are the ones that are scored.
+  /// `visit` must not call an engine: the threads are taken. Errors: as generate().
+  [[nodiscard]] virtual Status score(std::span<const int32_t> tokens, int64_t prefill_tokens,
                                      const LogitsVisitor& visit) = 0;
 
   /// Peaks are the highest of all generate() calls so far, counted when memory is taken; a page

@@ -59,11 +59,13 @@ void score_position(int64_t position, std::span<const float> logits, bool is_bas
 }
 
 void score_sequence(Engine& engine, bool is_baseline, Sequence& sequence, Score& score) {
-  // The last token predicts nothing that is known, so it is not read.
+  // The last token predicts nothing that is known, so it is not read. Output tokens are read by
+  // decode steps: those are what is timed.
   const std::span<const int32_t> read(sequence.tokens.data(), sequence.tokens.size() - 1);
-  const Status status = engine.score(read, [&](int64_t position, std::span<const float> logits) {
-    score_position(position, logits, is_baseline, sequence, score);
-  });
+  const Status status = engine.score(
+      read, sequence.first_output, [&](int64_t position, std::span<const float> logits) {
+        score_position(position, logits, is_baseline, sequence, score);
+      });
   if (!status) score.error = status.error().to_string();
 }
 

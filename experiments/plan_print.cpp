@@ -88,15 +88,17 @@ std::string order(const PlanView& view) {
           : ", no traced pass");
   for (const Comparison& comparison : view.plan.comparisons) {
     text += "  " + comparison.label + "\n";
-    for (size_t b = 0; b < std::min(comparison.order.size(), kShownBlocks); ++b) {
+    const size_t shown = measure.interleaved ? kShownBlocks : 1;
+    for (size_t b = 0; b < std::min(comparison.order.size(), shown); ++b) {
       text += str_format("    %3zu ", b + 1);
       for (const size_t cell : comparison.order[b]) {
         text += " " + view.spec.stacks[comparison.cells[cell].stack].name;
       }
       text += "\n";
     }
-    if (comparison.order.size() > kShownBlocks) {
-      text += str_format("    ... %zu more\n", comparison.order.size() - kShownBlocks);
+    if (comparison.order.size() > shown) {
+      text += str_format("    ... %zu more%s\n", comparison.order.size() - shown,
+                         measure.interleaved ? "" : ", all alike");
     }
   }
   return text;

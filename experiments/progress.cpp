@@ -32,12 +32,12 @@ std::string progress_line(int64_t done, int64_t total, int64_t done_ns, std::str
   const auto filled = static_cast<size_t>(share * static_cast<double>(kBarWidth));
   std::string line = "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '-') + "]";
   line += str_format(" %3.0f%%  ", share * 100);
-  line += what;
   if (done > 0 && total > done) {
     const double left = static_cast<double>(done_ns) / static_cast<double>(done) *
                         static_cast<double>(total - done);
-    line += str_format("  ETA %.0f s", left * 1e-9);
+    line += str_format("ETA %.0f s  ", left * 1e-9);
   }
+  line += what;
   return line.substr(0, width);
 }
 

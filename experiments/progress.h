@@ -49,7 +49,7 @@ class Progress {
   bool line_open_ = false;
 };
 
-/// "[#########---------------]  37%  what  ETA 12 s", cut to `width` columns.
+/// "[#########---------------]  37%  ETA 12 s  what", cut to `width` columns.
 [[nodiscard]] std::string progress_line(int64_t done, int64_t total, int64_t done_ns,
                                         std::string_view what, size_t width);
 

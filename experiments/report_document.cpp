@@ -76,7 +76,9 @@ void add_header(const ReportData& data, Document& document) {
   TextTable fields = field_table();
   if (!data.comparisons.empty() && !data.comparisons.front().cells.empty()) {
     const db::CellRow& cell = data.comparisons.front().cells.front().row;
-    add_field(fields, "model", cell.model + " (" + cell.model_origin + ")");
+    add_field(
+        fields, "model",
+        cell.model == cell.model_origin ? cell.model : cell.model + " (" + cell.model_origin + ")");
   }
   add_field(
       fields, "machine",
@@ -84,7 +86,7 @@ void add_header(const ReportData& data, Document& document) {
                  format_bytes(static_cast<double>(run.memory_bytes)).c_str(),
                  run.os_kernel.c_str()));
   if (run.read_bytes_per_s > 0) {
-    add_field(fields, "at most",
+    add_field(fields, "ceilings",
               str_format("%s GB/s read, %s Gflop/s f32, measured",
                          format_significant(run.read_bytes_per_s * 1e-9, 3).c_str(),
                          format_significant(run.f32_flops_per_s * 1e-9, 3).c_str()));
@@ -144,11 +146,13 @@ void add_speed(const ReportComparison& comparison, Document& document) {
     }
   }
   document.push_back({Kind::kCaption, "Speed (median over blocks)", {}});
-  document.push_back({Kind::kParagraph,
-                      "floor: TPOT / the time in which a step's bytes or flops can be done at "
-                      "best; memory: peak; agree: positions with the first stack's token.",
-                      {}});
-  if (!table.rows.empty()) document.push_back({Kind::kTable, "", std::move(table)});
+  if (!table.rows.empty()) {
+    document.push_back({Kind::kTable, "", std::move(table)});
+    document.push_back({Kind::kParagraph,
+                        "floor: TPOT / the time that a step's bytes or flops take at best; memory: "
+                        "peak; agree: output positions with the token of the first stack.",
+                        {}});
+  }
   if (!missing.rows.empty()) document.push_back({Kind::kFields, "", std::move(missing)});
 }
 
@@ -338,9 +342,8 @@ Document make_document(const ReportData& data, const ReportContext& context) {
   }
   add_threats("Threats to the whole run", data.threats, document);
   if (!context.database.empty()) {
-    TextTable fields = field_table();
-    add_field(fields, "database", context.database);
-    document.push_back({Kind::kFields, "", std::move(fields)});
+    document.push_back({Kind::kCaption, "Database", {}});
+    document.push_back({Kind::kParagraph, context.database, {}});
   }
   if (!context.next_commands.empty()) {
     TextTable commands = make_table({""});

@@ -31,9 +31,7 @@ constexpr size_t kMaxPath = 9;  ///< Eight factors: what Shapley values are comp
 
 void read_head(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) {
   for (const std::string_view key : {"experiment", "model", "stacks", "workload"}) {
-    if (root.find(key) == nullptr) {
-      reader.error(root.place, "the key \"" + std::string(key) + "\" is missing");
-    }
+    reader.require(root, root.place, "the spec", key, kTopKeys);
   }
   if (const YamlValue* value = root.find("experiment")) {
     spec.experiment = reader.string(*value, "experiment");
@@ -120,7 +118,7 @@ void read_decomposition(YamlReader& reader, const YamlEntry& entry, ExperimentSp
   if (const YamlValue* path = entry.value.find("path")) {
     read_path(reader, *path, what + ".path", spec, decompose);
   } else {
-    reader.error(entry.place, what + ": the key \"path\" is missing");
+    reader.require(entry.value, entry.place, what, "path", kDecomposeKeys);
   }
   if (const YamlValue* corner = entry.value.find("corner")) {
     decompose.corner = stack_name(reader, *corner, what + ".corner", spec);

@@ -180,6 +180,7 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
 void add_stack(YamlReader& reader, StackSpec stack, ExperimentSpec& spec) {
   for (const StackSpec& other : spec.stacks) {
     if (other.name == stack.name) {
+      if (reader.has_errors()) return;  // a key that is there twice was noted as such
       reader.error(stack.place, "the stack \"" + stack.name +
                                     "\" exists already; a list makes stacks named <stack>-<value>");
       return;
@@ -199,9 +200,7 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
     return add_stack(reader, std::move(stack), spec);
   }
   for (const std::string_view key : {"runtime", "weights"}) {
-    if (entry.value.find(key) == nullptr) {
-      reader.error(entry.place, what + ": the key \"" + std::string(key) + "\" is missing");
-    }
+    reader.require(entry.value, entry.place, what, key, kStackKeys);
   }
   if (const YamlValue* runtime = entry.value.find("runtime")) {
     read_runtime(reader, *runtime, what + ".runtime", stack.runtime);

@@ -207,9 +207,7 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
   if (section == nullptr || !reader.mapping(*section, "workload", kWorkloadKeys)) return;
   spec.workload_place = section->place;
   for (const std::string_view key : {"prompts", "prompt_tokens", "output_tokens"}) {
-    if (section->find(key) == nullptr) {
-      reader.error(section->place, "workload: the key \"" + std::string(key) + "\" is missing");
-    }
+    reader.require(*section, section->place, "workload", key, kWorkloadKeys);
   }
   WorkloadSpec base;
   if (const YamlValue* prompts = section->find("prompts")) {

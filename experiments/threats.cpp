@@ -190,6 +190,19 @@ void find_clock(Cells cells, Collector& out) {
                      low->second.c_str(), high->first, high->second.c_str()));
 }
 
+void find_impossible(const CellMeasurement& cell, Collector& out) {
+  if (!cell.facts || cell.facts->floor_ns_per_step <= 0) return;
+  std::vector<double> values;
+  for (const db::BlockRow& block : cell.blocks) {
+    if (const auto value = tpot_ns(block)) values.push_back(*value);
+  }
+  if (values.empty() || median(values) >= cell.facts->floor_ns_per_step) return;
+  out.add("below_floor", "warning",
+          str_format("%s: TPOT is %.2fx its floor: the ceilings were measured too low (load at the "
+                     "start), or the weights fit into a cache",
+                     cell.row.stack.c_str(), median(values) / cell.facts->floor_ns_per_step));
+}
+
 void find_trace(const CellMeasurement& cell, Collector& out) {
   const char* stack = cell.row.stack.c_str();
   if (cell.facts && cell.facts->trace_dilation && *cell.facts->trace_dilation > 1 + kDilation) {
@@ -288,6 +301,7 @@ std::vector<db::ThreatRow> comparison_threats(const ComparisonEvidence& evidence
     if (!measured(cell)) continue;
     find_outliers(cell, out);
     find_drift(cell, out);
+    find_impossible(cell, out);
     find_trace(cell, out);
   }
   return out.take();

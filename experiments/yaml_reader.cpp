@@ -72,17 +72,6 @@ void YamlReader::error(const SourcePlace& place, std::string message, ErrorCode 
   errors_.push_back({place, std::move(message), code});
 }
 
-std::string YamlReader::excerpt(const SourcePlace& place) const {
-  if (place.line == 0 || !place.override_text.empty()) return "";
-  const std::vector<std::string> lines = split(text_, '\n');
-  if (static_cast<size_t>(place.line) > lines.size()) return "";
-  std::string line = lines[static_cast<size_t>(place.line) - 1];
-  if (line.ends_with('\r')) line.pop_back();
-  constexpr size_t kLongestLine = 160;  // a terminal or two; longer lines hide the caret
-  if (line.size() > kLongestLine) return "";
-  return "\n    " + line + "\n    " + std::string(static_cast<size_t>(place.column) - 1, ' ') + "^";
-}
-
 Error YamlReader::take_errors() {
   TRIPTYCH_CHECK(has_errors(), "no error was noted");
   std::stable_sort(errors_.begin(), errors_.end(), [](const Noted& a, const Noted& b) {
@@ -90,12 +79,12 @@ Error YamlReader::take_errors() {
   });
   Error first{errors_.front().code, errors_.front().message,
               describe_place(file_, errors_.front().place)};
-  first.message += excerpt(errors_.front().place);
+  first.message += source_excerpt(text_, errors_.front().place);
   const size_t shown = std::min(errors_.size(), kMaxErrors);
   for (size_t i = 1; i < shown; ++i) {
     const Noted& noted = errors_[i];
     first.message += "\n" + describe_place(file_, noted.place) + ": " + noted.message;
-    first.message += excerpt(noted.place);
+    first.message += source_excerpt(text_, noted.place);
   }
   if (shown < errors_.size()) {
     first.message += str_format("\n%zu more errors", errors_.size() - shown);
@@ -131,6 +120,17 @@ bool YamlReader::mapping(const YamlValue& value, std::string_view what, Words al
                            suggestion(entry.key, allowed));
   }
   return true;
+}
+
+void YamlReader::require(const YamlValue& mapping, const SourcePlace& place, std::string_view what,
+                         std::string_view key, Words allowed) {
+  if (mapping.kind != YamlValue::Kind::kMapping || mapping.find(key) != nullptr) return;
+  const std::vector<std::string> names(allowed.begin(), allowed.end());
+  for (const YamlEntry& entry : mapping.entries) {
+    const bool known = std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end();
+    if (!known && nearest(entry.key, names) == key) return;
+  }
+  error(place, std::string(what) + ": the key \"" + std::string(key) + "\" is missing");
 }
 
 std::string YamlReader::string(const YamlValue& value, std::string_view what) {

@@ -41,6 +41,10 @@ class YamlReader {
   [[nodiscard]] bool mapping(const YamlValue& value, std::string_view what, Words allowed);
   /// Is a mapping without duplicate keys; the keys are names chosen by the user.
   [[nodiscard]] bool mapping_of_names(const YamlValue& value, std::string_view what);
+  /// Notes, at `place`, that `key` is missing; not when an unknown key looks like it, because that
+  /// one was noted with the right name already.
+  void require(const YamlValue& mapping, const SourcePlace& place, std::string_view what,
+               std::string_view key, Words allowed);
   /// Any scalar, not empty.
   [[nodiscard]] std::string string(const YamlValue& value, std::string_view what);
   /// A decimal integer in [lowest, highest].
@@ -61,8 +65,6 @@ class YamlReader {
   };
 
   void check_duplicates(const YamlValue& mapping, std::string_view what);
-  /// The line of the file with a caret under the column; "" when the place is not in the file.
-  [[nodiscard]] std::string excerpt(const SourcePlace& place) const;
 
   std::string file_;
   std::string_view text_;

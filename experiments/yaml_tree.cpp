@@ -7,6 +7,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <map>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -66,7 +67,12 @@ class TreeBuilder final : public YAML::EventHandler {
   }
   void OnMapEnd() override { close(); }
 
-  YamlValue take() { return std::move(root_); }
+  /// The document, once the parser is through. A key that is not a word is told only now: half of a
+  /// syntax error looks like one, and then the parser's own message is the better one.
+  YamlValue take() {
+    if (bad_key_) throw YamlFailure{*bad_key_, "a key must be a word"};
+    return std::move(root_);
+  }
 
  private:
   struct Frame {
@@ -88,7 +94,6 @@ class TreeBuilder final : public YAML::EventHandler {
       throw YamlFailure{place_of(mark),
                         str_format("nested more than %d levels deep", kMaxYamlDepth)};
     }
-    if (!stack_.empty() && expects_key()) key_must_be_text(place_of(mark));
     stack_.push_back({leaf(kind, mark), anchor, false});
   }
 
@@ -96,14 +101,6 @@ class TreeBuilder final : public YAML::EventHandler {
     Frame frame = std::move(stack_.back());
     stack_.pop_back();
     add(std::move(frame.value), frame.anchor);
-  }
-
-  [[nodiscard]] bool expects_key() const {
-    return stack_.back().value.kind == YamlValue::Kind::kMapping && !stack_.back().has_key;
-  }
-
-  [[noreturn]] static void key_must_be_text(const SourcePlace& place) {
-    throw YamlFailure{place, "a key must be a word"};
   }
 
   void add(YamlValue value, YAML::anchor_t anchor) {
@@ -116,10 +113,12 @@ class TreeBuilder final : public YAML::EventHandler {
     if (frame.value.kind == YamlValue::Kind::kSequence) {
       frame.value.items.push_back(std::move(value));
     } else if (frame.has_key) {
+      // The parser places an empty value at whatever comes next.
+      if (value.kind == YamlValue::Kind::kNull) value.place = frame.value.entries.back().place;
       frame.value.entries.back().value = std::move(value);
       frame.has_key = false;
     } else {
-      if (value.kind != YamlValue::Kind::kScalar) key_must_be_text(value.place);
+      if (value.kind != YamlValue::Kind::kScalar && !bad_key_) bad_key_ = value.place;
       frame.value.entries.push_back({std::move(value.text), value.place, {}});
       frame.has_key = true;
     }
@@ -144,6 +143,7 @@ class TreeBuilder final : public YAML::EventHandler {
   YamlValue root_;
   std::vector<Frame> stack_;
   std::map<YAML::anchor_t, YamlValue> anchors_;
+  std::optional<SourcePlace> bad_key_;
   size_t count_ = 0;
 };
 
@@ -189,6 +189,18 @@ std::string describe_place(std::string_view file, const SourcePlace& place) {
                     place.column);
 }
 
+std::string source_excerpt(std::string_view text, const SourcePlace& place) {
+  if (place.line == 0 || !place.override_text.empty()) return "";
+  const std::vector<std::string> lines = split(text, '\n');
+  if (static_cast<size_t>(place.line) > lines.size()) return "";
+  std::string line = lines[static_cast<size_t>(place.line) - 1];
+  if (line.ends_with('\r')) line.pop_back();
+  const auto indent = static_cast<size_t>(place.column) - 1;
+  constexpr size_t kLongestLine = 160;  // a terminal or two; longer lines hide the caret
+  if (line.size() > kLongestLine || indent > line.size()) return "";
+  return "\n    " + line + "\n    " + std::string(indent, ' ') + "^";
+}
+
 const YamlValue* YamlValue::find(std::string_view key) const {
   for (const YamlEntry& entry : entries) {
     if (entry.key == key) return &entry.value;
@@ -203,7 +215,8 @@ YamlValue* YamlValue::find(std::string_view key) {
 Result<YamlValue> parse_yaml(std::string_view text, std::string_view file) {
   TRIPTYCH_RETURN_IF_ERROR(check_characters(text, file));
   const auto refuse = [&](const SourcePlace& place, std::string message) {
-    return fail(ErrorCode::kInvalidArgument, std::move(message), describe_place(file, place));
+    return fail(ErrorCode::kInvalidArgument, std::move(message) + source_excerpt(text, place),
+                describe_place(file, place));
   };
   TreeBuilder builder;
   try {

@@ -24,6 +24,10 @@ struct SourcePlace {
 /// "file:line:column", the override's text, or the file alone when the place is unknown.
 [[nodiscard]] std::string describe_place(std::string_view file, const SourcePlace& place);
 
+/// "\n", the line of `text` at `place`, and a caret under the column; "" when the place is not in
+/// the text or the line is too long to show.
+[[nodiscard]] std::string source_excerpt(std::string_view text, const SourcePlace& place);
+
 struct YamlEntry;
 
 /// One value of a document. Aliases are expanded; tags are ignored; duplicate keys are kept, so

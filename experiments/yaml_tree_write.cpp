@@ -128,8 +128,11 @@ Status set_yaml_value(YamlValue& root, std::string_view key_path, std::string_vi
   const auto refuse = [&](std::string message) {
     return fail(ErrorCode::kInvalidArgument, std::move(message), std::string(override_text));
   };
+  if (trim(value).empty()) return refuse("the value is empty");
   auto parsed = parse_yaml(value, override_text);
-  if (!parsed) return refuse("the value is " + parsed.error().message);
+  if (!parsed) {  // without the excerpt: the value stands in front of the message already
+    return refuse("the value: " + split(parsed.error().message, '\n')[0]);
+  }
   set_places(*parsed, {0, 0, std::string(override_text)});
 
   YamlValue* node = &root;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: Triptych contributors
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/gpu-portable/portable/{bin,lib,specs,prompts}: the program, its tests and
+# Makes build/gpu-portable/portable/{bin,lib,specs,prompts}: the program, the GPU tests and
 # triptych_gpu_check for a GPU machine that has neither compilers nor our libraries. Copy the folder
 # there and run bin/kernels_cuda_test and bin/triptych_gpu_check.
 # shellcheck source-path=SCRIPTDIR
@@ -27,7 +27,7 @@ check_libraries() {
 CUDACXX=$(find_nvcc) || die "nvcc is not here: the portable folder is for GPU machines"
 export CUDACXX
 timed "packages" install_packages
-timed "build" build gpu-portable --
+timed "build" build gpu-portable -- triptych triptych_gpu_tests
 rm -rf "$folder"
 timed "install" cmake --install build/gpu-portable --strip
 check_libraries || die "$folder is not portable"

@@ -125,24 +125,31 @@ void Gemv(const GemvRange& args) {
 }
 
 template <class Codec>
-HWY_INLINE void dequantize_blocks(const uint8_t* block, size_t count, float* out) {
+HWY_INLINE void dequantize_block(const uint8_t* block, float* out) {
   VF values[kParts];
-  size_t k = 0;
-  for (; k + Codec::kElements <= count; k += Codec::kElements, block += Codec::kBytes) {
-    const typename Codec::Head head = Codec::head(block);
-    for (size_t c = 0; c < Codec::kElements / kChunk; ++c) {
-      Codec::chunk(head, block, c, values);
-      TRIPTYCH_UNROLL for (size_t i = 0; i < kParts; ++i) {
-        hn::StoreU(values[i], kF, out + k + c * kChunk + i * kLanes);
-      }
+  const typename Codec::Head head = Codec::head(block);
+  for (size_t c = 0; c < Codec::kElements / kChunk; ++c) {
+    Codec::chunk(head, block, c, values);
+    TRIPTYCH_UNROLL for (size_t i = 0; i < kParts; ++i) {
+      hn::StoreU(values[i], kF, out + c * kChunk + i * kLanes);
     }
   }
-  if (k == count) return;
-  uint8_t padded[Codec::kBytes] = {};
-  float tail[Codec::kElements];
-  std::memcpy(padded, block, (count - k) * Codec::kBytes / Codec::kElements);
-  dequantize_blocks<Codec>(padded, Codec::kElements, tail);
-  std::memcpy(out + k, tail, (count - k) * sizeof(float));
+}
+
+template <class Codec>
+HWY_INLINE void dequantize_blocks(const uint8_t* block, size_t count, float* out) {
+  size_t k = 0;
+  for (; k + Codec::kElements <= count; k += Codec::kElements, block += Codec::kBytes) {
+    dequantize_block<Codec>(block, out + k);
+  }
+  if constexpr (Codec::kPlain) {
+    if (k == count) return;
+    uint8_t padded[Codec::kBytes] = {};
+    float tail[Codec::kElements];
+    std::memcpy(padded, block, (count - k) * Codec::kBytes / Codec::kElements);
+    dequantize_block<Codec>(padded, tail);
+    std::memcpy(out + k, tail, (count - k) * sizeof(float));
+  }
 }
 
 void Dequantize(DType dtype, const uint8_t* block, size_t count, float* out) {

@@ -12,5 +12,10 @@
 #endif
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
-// Full unrolling keeps arrays of vectors in registers; larger than any such array here.
+// Full unrolling keeps arrays of vectors in registers; larger than any such array here. Sanitizers
+// put them in memory whatever is done, and unrolled checks compile for minutes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TRIPTYCH_UNROLL
+#else
 #define TRIPTYCH_UNROLL HWY_UNROLL(32)
+#endif

@@ -58,12 +58,15 @@ std::vector<std::vector<int32_t>> tokens_of(const GenerateResult& result) {
   return tokens;
 }
 
-std::vector<float> scores(Engine& engine, std::span<const int32_t> tokens) {
+/// Logits of every position; the first `prefill` tokens (0: all) are read at once.
+std::vector<float> scores(Engine& engine, std::span<const int32_t> tokens, int64_t prefill = 0) {
   std::vector<float> all;
-  const Status status = engine.score(tokens, [&](int64_t position, std::span<const float> logits) {
+  const auto visit = [&](int64_t position, std::span<const float> logits) {
     EXPECT_EQ(position * static_cast<int64_t>(logits.size()), static_cast<int64_t>(all.size()));
     all.insert(all.end(), logits.begin(), logits.end());
-  });
+  };
+  if (prefill == 0) prefill = static_cast<int64_t>(tokens.size());
+  const Status status = engine.score(tokens, prefill, visit);
   EXPECT_TRUE(status) << status.error().to_string();
   return all;
 }
@@ -118,6 +121,23 @@ TEST(Engine, ChunksOfLogitsAreOnePass) {
   ASSERT_EQ(all.size(), 193u * 97u);
   // Causal: later tokens change nothing. The rows are the same; only the number of them differs.
   for (size_t i = 0; i < prefix.size(); ++i) ASSERT_NEAR(all[i], prefix[i], 1e-4f) << i;
+}
+
+TEST(Engine, DecodeStepsGiveTheLogitsOfOnePass) {
+  RandomStream random(6);
+  const auto tokens = random_tokens(random, 40, model()->config.vocab_size);
+  for (const std::string& runtime : runtimes()) {
+    const auto engine = engine_of(options(runtime));
+    const std::vector<float> at_once = scores(*engine, tokens);
+    for (const int64_t prefill : {1, 17, 39}) {
+      const std::vector<float> stepwise = scores(*engine, tokens, prefill);
+      ASSERT_EQ(stepwise.size(), at_once.size());
+      // The matrix kernels sum in another order for one row than for many.
+      for (size_t i = 0; i < at_once.size(); ++i) {
+        ASSERT_NEAR(stepwise[i], at_once[i], 1e-3f) << runtime << " prefill " << prefill;
+      }
+    }
+  }
 }
 
 TEST(Engine, GreedyTokensAreTheLargestScores) {
@@ -362,11 +382,15 @@ TEST(Engine, BadRequestsLeaveNothingHalfDone) {
   EXPECT_TRUE(engine->generate({&full, 1}, nullptr));
 
   const auto never = [](int64_t, std::span<const float>) { FAIL(); };
-  EXPECT_EQ(engine->score({}, never).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->score(std::vector<int32_t>{97}, never).error().code,
+  EXPECT_EQ(engine->score({}, 1, never).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine->score(std::vector<int32_t>{97}, 1, never).error().code,
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->score(std::vector<int32_t>(65, 1), never).error().code,
+  EXPECT_EQ(engine->score(std::vector<int32_t>(65, 1), 65, never).error().code,
             ErrorCode::kOutOfMemory);
+  for (const int64_t prefill : {-1, 0, 4}) {
+    EXPECT_EQ(engine->score(std::vector<int32_t>(3, 1), prefill, never).error().code,
+              ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST(Engine, NoRequestsIsAnEmptyResult) {

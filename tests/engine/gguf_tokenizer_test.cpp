@@ -83,6 +83,25 @@ TEST(GgufTokenizer, RefusesTablesThatDoNotFit) {
             std::string::npos);
 }
 
+TEST(GgufTokenizer, SurvivesRandomMutations) {
+  const std::string original = tokenizer_file().build();
+  int accepted = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomStream random(seed);
+    std::vector<char> bytes(original.begin(), original.end());
+    for (uint64_t n = 1 + random.below(3); n > 0; --n) {
+      bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));
+    }
+    const auto file = Gguf::parse(std::as_bytes(std::span(bytes)), "test.gguf");
+    if (!file) continue;
+    const auto tokenizer = load_gguf_tokenizer(*file, 5);
+    if (!tokenizer || *tokenizer == nullptr) continue;
+    ++accepted;
+    for (const int32_t id : (*tokenizer)->encode("ab<s>b<u>a")) ASSERT_LT(id, 5);
+  }
+  EXPECT_GT(accepted, 0);
+}
+
 class RealTokenizer : public testing::Test {
  protected:
   void SetUp() override {

@@ -69,9 +69,10 @@ class CountingEngine final : public Engine {
     num_requests = asked.size();
     return inner_.generate(asked, sink);
   }
-  Status score(std::span<const int32_t> tokens, const LogitsVisitor& visit) override {
+  Status score(std::span<const int32_t> tokens, int64_t prefill_tokens,
+               const LogitsVisitor& visit) override {
     num_scored += static_cast<int64_t>(tokens.size());
-    return inner_.score(tokens, visit);
+    return inner_.score(tokens, prefill_tokens, visit);
   }
   EngineMemory memory() const override { return inner_.memory(); }
   KernelCost decode_step_cost(int64_t batch, int64_t context) const override {

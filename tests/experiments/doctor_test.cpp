@@ -63,7 +63,7 @@ TEST_F(DoctorTest, ModelAndPythonAreFound) {
   write("project/models/SmolLM2-135M-Instruct.Q4_1.gguf", "12345");
   write("project/.venv/bin/python", "");
   EXPECT_EQ(check("model").state, CheckState::kOk);
-  EXPECT_THAT(check("model").found, HasSubstr("5 B"));
+  EXPECT_THAT(check("model").found, HasSubstr("5.00 B"));
   EXPECT_EQ(check("python").state, CheckState::kOk);
 }
 

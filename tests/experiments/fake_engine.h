@@ -50,7 +50,7 @@ class FakeEngine final : public Engine {
     return result;
   }
 
-  Status score(std::span<const int32_t> tokens, const LogitsVisitor& visit) override {
+  Status score(std::span<const int32_t> tokens, int64_t, const LogitsVisitor& visit) override {
     std::vector<float> logits(kFakeVocab, 0.0F);
     for (size_t i = 0; i < tokens.size(); ++i) {
       std::fill(logits.begin(), logits.end(), 0.0F);

@@ -136,7 +136,8 @@ TEST(Plan, OrderDependsOnSeedAndBlockOnly) {
 TEST(Plan, SequentialOrderIsThatOfTheSpec) {
   ExperimentSpec spec = test_spec();
   spec.measure.interleaved = false;
-  for (const auto& block : plan_of(spec).comparisons[0].order) {
+  const RunPlan plan = plan_of(spec);
+  for (const auto& block : plan.comparisons[0].order) {
     EXPECT_EQ(block, (std::vector<size_t>{0, 1, 2, 3}));
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 TEST(Progress, LineHasBarShareAndTimeLeft) {
   EXPECT_EQ(progress_line(1, 4, 2'000'000'000, "block 1/4  full", 100),
-            "[######------------------]  25%  block 1/4  full  ETA 6 s");
+            "[######------------------]  25%  ETA 6 s  block 1/4  full");
   EXPECT_EQ(progress_line(0, 4, 0, "loading", 100), "[------------------------]   0%  loading");
   EXPECT_EQ(progress_line(9, 4, 1, "x", 100), "[########################] 100%  x");
   EXPECT_EQ(progress_line(0, 0, 0, std::string(200, 'x'), 50).size(), 50U);

@@ -289,8 +289,11 @@ TEST_F(RunnerTest, OneRunAtATimeWritesToADatabase) {
 TEST_F(RunnerTest, MissingModelWritesNothing) {
   std::string yaml(test::kTinySpec);
   const std::string model = "model: {synthetic: llama-tiny, seed: 1}";
-  yaml.replace(yaml.find(model), model.size(), "model: missing.gguf");
-  const auto outcome = run_experiment(folder_.spec(yaml), options_);
+  yaml.replace(yaml.find(model), model.size(), "model: gone.gguf");
+  folder_.write("gone.gguf", "GGUF");
+  const ExperimentSpec spec = folder_.spec(yaml);
+  std::filesystem::remove(folder_ / "gone.gguf");  // after the spec was read
+  const auto outcome = run_experiment(spec, options_);
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, ErrorCode::kNotFound);
   EXPECT_FALSE(std::filesystem::exists(options_.database));

@@ -244,8 +244,8 @@ TEST(Override, ErrorsNameTheOption) {
       where("measure.blocks", "many"),
       "--set measure.blocks=many: measure.blocks: expected an integer from 1 to 100000, found "
       "\"many\"");
-  EXPECT_THAT(where("measure.blocks", "[1"), HasSubstr("--set measure.blocks=[1: the value is not "
-                                                       "valid YAML"));
+  EXPECT_THAT(where("measure.blocks", "[1"),
+              HasSubstr("--set measure.blocks=[1: the value: not valid YAML"));
   EXPECT_THAT(where("measure.blocks", ""), HasSubstr("the value is empty"));
 }
 

@@ -75,6 +75,13 @@ TEST_F(ThreatsTest, OutliersAndDrift) {
   EXPECT_EQ(find(), (Found{{"drift", "warning"}}));
 }
 
+TEST_F(ThreatsTest, FasterThanPossible) {
+  cells_[0].facts->floor_ns_per_step = 399;
+  EXPECT_EQ(find(), Found{});
+  cells_[0].facts->floor_ns_per_step = 500;
+  EXPECT_EQ(find(), (Found{{"below_floor", "warning"}}));
+}
+
 TEST_F(ThreatsTest, Intervals) {
   row_.log_total_hi = 2.1;
   EXPECT_EQ(find(), (Found{{"wide_interval", "warning"}}));

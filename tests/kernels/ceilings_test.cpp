@@ -4,34 +4,28 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "tests/support/simd_targets.h"
 
 namespace triptych::cpu {
 namespace {
 
-// Bounds that hold for any machine of interest: one core of 2008 reads 1 GB/s and does 1 GFLOP/s,
-// and no socket reads 10 TB/s or does 1 PFLOP/s in f32. Emulators and sanitizers stay inside.
+// Bounds that hold for one core of any machine of interest: 2 units of 16 lanes at 6 GHz do
+// 384 GFLOP/s and load 768 GB/s from the first-level cache, so a loop that the compiler removed or
+// operations counted twice show; the lower bounds leave room for sanitizers.
 TEST(Ceilings, ArePlausible) {
   ThreadPool pool(1);
   for_each_simd_target([&] {
     const Ceilings ceilings = measure_ceilings(pool, 16LL << 20);
-    EXPECT_GT(ceilings.read_bytes_per_s, 1e8);
-    EXPECT_LT(ceilings.read_bytes_per_s, 1e13);
-    EXPECT_GT(ceilings.f32_flops_per_s, 1e8);
-    EXPECT_LT(ceilings.f32_flops_per_s, 1e15);
+    EXPECT_GT(ceilings.read_bytes_per_s, 1e7);
+    EXPECT_LT(ceilings.read_bytes_per_s, 768e9);
+    EXPECT_GT(ceilings.f32_flops_per_s, 1e7);
+    EXPECT_LT(ceilings.f32_flops_per_s, 384e9);
   });
 }
 
-// Wider vectors compute more: were the loop removed by the compiler, or its operations not counted
-// by width, AVX-512 and SSE4 would report the same.
-TEST(Ceilings, WiderVectorsComputeMore) {
-  ThreadPool pool(1);
-  std::vector<double> rates;  // widest first
-  for_each_simd_target([&] { rates.push_back(measure_ceilings(pool, 1 << 20).f32_flops_per_s); });
-  if (rates.size() < 2) GTEST_SKIP() << "one instruction set only";
-  EXPECT_GT(rates.front(), 1.2 * rates.back());
+TEST(Ceilings, TinyBuffersAndManyThreadsWork) {
+  ThreadPool pool(5);
+  EXPECT_GT(measure_ceilings(pool, 4).read_bytes_per_s, 0.0);
 }
 
 }  // namespace

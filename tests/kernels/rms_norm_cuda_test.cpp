@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ __half* device_half(const DeviceBuffer<Half>& buffer) {
 struct Shape {
   int64_t num_tokens;
   int64_t hidden_size;
+  friend void PrintTo(const Shape& shape, std::ostream* out) {
+    *out << '[' << shape.num_tokens << ", " << shape.hidden_size << ']';
+  }
 };
 
 // The result is rounded to f16 once: half a unit in the last place, kHalfRounding * |y|. Before

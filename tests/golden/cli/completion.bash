@@ -1,0 +1,49 @@
+# Completion of triptych for bash, printed by 'triptych --bash-completion'.
+_triptych() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
+  local command=${COMP_WORDS[1]} words='' files=''
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words='plan run resume report query attribute export doctor --help --version --bash-completion'
+  else
+    case "$command:$previous" in
+    plan:--db) files=1 ;;
+    plan:--set) return ;;
+    run:--db) files=1 ;;
+    run:--set) return ;;
+    resume:--db) files=1 ;;
+    resume:--run) return ;;
+    report:--db) files=1 ;;
+    report:--run) return ;;
+    report:--format) words='terminal markdown csv json' ;;
+    query:--db) files=1 ;;
+    query:--format) words='table csv json' ;;
+    query:--limit) return ;;
+    attribute:--db) files=1 ;;
+    attribute:--cell) return ;;
+    attribute:--run) return ;;
+    attribute:--rules) files=1 ;;
+    attribute:--format) words='table csv json' ;;
+    export:--db) files=1 ;;
+    export:--cell) return ;;
+    export:--run) return ;;
+    export:--output) files=1 ;;
+    *)
+      case "$command" in
+        plan) words='--db --set --dry-run --help'; files=1 ;;
+        run) words='--db --set --force --quiet --help'; files=1 ;;
+        resume) words='--db --run --quiet --help' ;;
+        report) words='--db --run --format --help' ;;
+        query) words='--db --format --limit --help' ;;
+        attribute) words='--db --cell --run --rules --format --allow-dropped --help'; files=1 ;;
+        export) words='--db --cell --run --output --help' ;;
+        doctor) words='--help' ;;
+      esac ;;
+    esac
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  if [ -n "$files" ] && [ "${current:0:1}" != - ]; then
+    mapfile -t COMPREPLY < <(compgen -f -- "$current")
+  fi
+}
+complete -o filenames -F _triptych triptych
