@@ -39,7 +39,7 @@ void quantize_q4_1(const float* in, int elements, std::byte* out) {
     low = std::min(low, in[i]);
     high = std::max(high, in[i]);
   }
-  if (low > high) low = high = 0.0f;  // nothing but NaN
+  if (low > high) low = high = 0.0f;             // nothing but NaN
   low = std::clamp(low, -kFloatMax, kFloatMax);  // infinity minus infinity would be NaN
   high = std::clamp(high, -kFloatMax, kFloatMax);
   const Half m = saturated_half(low);

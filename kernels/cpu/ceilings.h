@@ -10,8 +10,9 @@
 namespace triptych::cpu {
 
 struct Ceilings {
-  double read_bytes_per_s = 0;  ///< Best of the repeats, read-only, buffer far above the last cache.
-  double f32_flops_per_s = 0;   ///< Multiply-adds in registers, counted as two.
+  double read_bytes_per_s =
+      0;                       ///< Best of the repeats, read-only, buffer far above the last cache.
+  double f32_flops_per_s = 0;  ///< Multiply-adds in registers, counted as two.
 };
 
 /// Takes about a second. Uses all threads of the pool and a buffer of `buffer_bytes`.

@@ -12,17 +12,12 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemv.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once per instruction set.
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "kernels/cpu/codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych::cpu::HWY_NAMESPACE {
-
-// 4 KiB are 140 ns at 30 GB/s, a little more than the latency of memory.
-constexpr size_t kPrefetchBytes = 8192;
-constexpr size_t kCacheLine = 64;
 
 // sum[r][m] += W row r times x row m over one block; w is at the block of the first of R rows that
 // lie `stride` bytes apart, x[m] at its first element. One chain of multiply-adds for each sum: a
@@ -73,15 +68,8 @@ HWY_INLINE void dot_tile(const uint8_t* w, size_t stride, const float* const* x,
   TRIPTYCH_UNROLL for (size_t r = 0; r < R; ++r) {
     TRIPTYCH_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m] = hn::Zero(kF);
   }
-  // The R rows are R short streams, which hardware prefetchers do not follow from one tile to the
-  // next; as memory the tiles are one stream, so it is fetched ahead as such.
-  const uint8_t* ahead = w + kPrefetchBytes;
   size_t k = 0;
   for (; k + Codec::kElements <= columns; k += Codec::kElements, w += Codec::kBytes) {
-    TRIPTYCH_UNROLL for (size_t i = 0; i < R * Codec::kBytes; i += kCacheLine) {
-      hwy::Prefetch(ahead + i);
-    }
-    ahead += R * Codec::kBytes;
     add_block<Codec>(w, stride, x, k, sum);
   }
   if constexpr (Codec::kPlain) {
@@ -94,29 +82,45 @@ HWY_INLINE void dot_tile(const uint8_t* w, size_t stride, const float* const* x,
   }
 }
 
-// One tile shape serves every remainder: missing rows of x repeat the last one, and a tile that
-// would run past the matrix begins earlier and computes rows again. A matrix of fewer than R rows
-// is taken row by row, with stride 0.
+// Multiplies rows first + r * step, r < R, and writes the results of r in [skip, skip + count).
 template <class Codec, size_t R, size_t M>
-HWY_NOINLINE void run_rows(const GemvRange& args) {
+HWY_NOINLINE void run_tile(const GemvRange& args, const float* const* x, int64_t first,
+                           int64_t step, int64_t skip, int64_t count) {
+  float sums[M][R];
+  const int64_t stride = step * row_bytes(args.w.dtype, args.w.columns);
+  dot_tile<Codec, R, M>(reinterpret_cast<const uint8_t*>(args.w.row(first)),
+                        static_cast<size_t>(stride), x, static_cast<size_t>(args.w.columns), sums);
+  for (int64_t i = 0; i < args.m; ++i) {
+    float* out = args.out + i * args.out_stride + first - args.begin;
+    for (int64_t r = skip; r < skip + count; ++r) out[r * step] = sums[i][r];
+  }
+}
+
+// The rows of a tile come from R equal parts of the range, so that memory is read as R long streams
+// that hardware prefetchers follow; R neighbouring rows would be R short ones, at half the
+// bandwidth. One tile shape serves every remainder: missing rows of x repeat the last one, the rows
+// left over go into a tile of neighbours that begins early and computes some again, and a matrix of
+// fewer than R rows is taken row by row, R times the same one.
+template <class Codec, size_t R, size_t M>
+HWY_INLINE void run_rows(const GemvRange& args) {
+  constexpr auto kR = static_cast<int64_t>(R);
   const float* x[M];
   for (size_t m = 0; m < M; ++m) {
     x[m] = args.x + std::min(static_cast<int64_t>(m), args.m - 1) * args.x_stride;
   }
-  constexpr auto kR = static_cast<int64_t>(R);
-  const bool fits = args.w.rows >= kR;
-  const auto stride = fits ? static_cast<size_t>(row_bytes(args.w.dtype, args.w.columns)) : 0;
-  const int64_t step = fits ? kR : 1;
-  for (int64_t n = args.begin; n < args.end; n += step) {
-    const int64_t first = fits ? std::min(n, args.w.rows - kR) : n;
-    float sums[M][R];
-    dot_tile<Codec, R, M>(reinterpret_cast<const uint8_t*>(args.w.row(first)), stride, x,
-                          static_cast<size_t>(args.w.columns), sums);
-    const int64_t count = std::min(step, args.end - n);
-    for (int64_t i = 0; i < args.m; ++i) {
-      std::copy_n(sums[i] + (n - first), count, args.out + i * args.out_stride + n - args.begin);
-    }
+  const int64_t part = (args.end - args.begin) / kR;
+  for (int64_t j = 0; j < part; ++j) {
+    run_tile<Codec, R, M>(args, x, args.begin + j, part, 0, kR);
   }
+  const int64_t left = args.begin + part * kR;
+  if (args.w.rows >= kR) {
+    const int64_t first = std::min(left, args.w.rows - kR);
+    if (left < args.end) {
+      run_tile<Codec, R, M>(args, x, first, 1, left - first, args.end - left);
+    }
+    return;
+  }
+  for (int64_t n = left; n < args.end; ++n) run_tile<Codec, R, M>(args, x, n, 0, 0, 1);
 }
 
 // Half of the vector registers hold sums, the other half decoded weights and what they come from.
@@ -129,7 +133,7 @@ constexpr size_t kManySums = 8;
 void Gemv(const GemvRange& args) {
   with_codec(args.w.dtype, [&args](auto codec) HWY_ATTR {
     using Codec = decltype(codec);
-    if (args.m == 1) return run_rows<Codec, Codec::kPlain ? 2 : 4, 1>(args);
+    if (args.m == 1) return run_rows<Codec, 4, 1>(args);
     if (args.m == 2) return run_rows<Codec, 4, 2>(args);
     if (args.m <= 4) return run_rows<Codec, kManySums / 4, 4>(args);
     return run_rows<Codec, kManySums / 8, 8>(args);

@@ -9,15 +9,14 @@
 
 namespace triptych::cpu {
 
-/// Rows of x that one pass over the weights serves: 8 rows times 2 partial sums fill half of the 32
-/// vector registers. From there on a GEMM, which pads x to whole vectors, does less work.
+/// Rows of x that one pass over the weights serves: 8 rows times 2 rows of W are 16 sums, half of
+/// 32 vector registers. From there on a GEMM, which pads x to whole vectors, does less work.
 inline constexpr int64_t kMaxGemvRows = 8;
-/// Rows of W that share loads of x; a range should start at a multiple.
+/// Rows of W that share loads of x; a range should have a multiple of it.
 inline constexpr int64_t kGemvGrain = 4;
 
 /// out[i * out_stride + n - begin] = dot(x row i, W row n) for i < m <= kMaxGemvRows and n in
-/// [begin, end). Each sum has its own partial sums in a fixed order: it depends neither on m nor on
-/// the range.
+/// [begin, end). Each sum has its own order, along K: it depends neither on m nor on the range.
 struct GemvRange {
   const float* x = nullptr;
   int64_t x_stride = 0;

@@ -81,18 +81,19 @@ void run_gemm(std::span<const LinearArgs> group, ThreadPool& pool) {
   pool.parallel_for(padded_rows(group, kGemmGrain), kGemmGrain, body);
 }
 
-// Rows [begin, end) of both weights in pieces whose two products stay in the first-level cache.
+// Rows [begin, end) of both weights in pieces whose two products, at most 64 KiB, stay in the
+// second-level cache.
 void gate_up_gemv(const GateUpArgs& args, int64_t begin, int64_t end) {
-  constexpr int64_t kPiece = 64;
-  alignas(64) std::array<float, kMaxGemvRows * kPiece> gate;
-  alignas(64) std::array<float, kMaxGemvRows * kPiece> up;
+  constexpr int64_t kPiece = 1024;
+  thread_local Scratch scratch;
+  float* gate = scratch.floats(2 * kMaxGemvRows * kPiece);
+  float* up = gate + kMaxGemvRows * kPiece;
   for (int64_t n = begin; n < end; n += kPiece) {
     const int64_t last = std::min(n + kPiece, end);
-    gemv({args.x, args.x_stride, args.m, args.gate, n, last, gate.data(), kPiece});
-    gemv({args.x, args.x_stride, args.m, args.up, n, last, up.data(), kPiece});
+    gemv({args.x, args.x_stride, args.m, args.gate, n, last, gate, kPiece});
+    gemv({args.x, args.x_stride, args.m, args.up, n, last, up, kPiece});
     for (int64_t i = 0; i < args.m; ++i) {
-      swiglu(gate.data() + i * kPiece, up.data() + i * kPiece, args.y + i * args.y_stride + n,
-             last - n);
+      swiglu(gate + i * kPiece, up + i * kPiece, args.y + i * args.y_stride + n, last - n);
     }
   }
 }

@@ -17,8 +17,8 @@ namespace triptych::cpu {
 /// x: [m, w.columns] f32, row-major, rows x_stride apart (elements); y: [m, w.rows] f32, rows
 /// y_stride apart. x and y must not overlap. Requires w.columns to be a multiple of the type's
 /// block. Accumulates in f32; the order of summation depends on the instruction set and on whether
-/// m <= 8 (gemv) or not (gemm), never on the number of threads or the rows beside a row. So a row of
-/// y has the same bits for every m up to 8, and for every m above; between the two it differs by
+/// m <= 8 (gemv) or not (gemm), never on the number of threads or the rows beside a row. So a row
+/// of y has the same bits for every m up to 8, and for every m above; between the two it differs by
 /// rounding. Steady state allocates nothing: scratch is kept per thread.
 struct LinearArgs {
   const float* x = nullptr;

@@ -21,8 +21,9 @@ namespace {
 
 // The serial stretches between two regions of a decode step (norm, RoPE, sampling) take 1 to 20 us
 // and waking a sleeping thread 5 to 50 us, so a worker outlasts the former and no more.
-constexpr int64_t kSpinNs = 50'000;
-constexpr int kSpinsPerClockRead = 64;
+constexpr int64_t kSpinNs = 10'000;
+constexpr int64_t kYieldNs = 40'000;
+constexpr int kSpinsPerYield = 64;  // about 1 us
 constexpr size_t kCacheLine = 64;
 
 void cpu_relax() {
@@ -33,33 +34,32 @@ void cpu_relax() {
 #endif
 }
 
-// Returns once value != old: spins for kSpinNs at most, then sleeps in the kernel.
+// Returns once value != old: spins for kSpinNs at most, then sleeps in the kernel. Between spins it
+// yields: on a busy machine the thread waited for may sit on this very core, and a spin that holds
+// the core would add its whole length to the region. Yielding threads also stay runnable, so the
+// scheduler sees two of them on one core and moves one; of two that take turns sleeping it sees
+// one.
 void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old, bool spin) {
   if (spin) {
-    const int64_t deadline = now_ns() + kSpinNs;
+    int64_t now = now_ns();
+    const int64_t yield_from = now + kSpinNs;
     do {
-      for (int i = 0; i < kSpinsPerClockRead; ++i) {
+      for (int i = 0; i < kSpinsPerYield; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         cpu_relax();
       }
-    } while (now_ns() < deadline);
+      now = now_ns();
+      if (now > yield_from) std::this_thread::yield();
+    } while (now < yield_from + kYieldNs);
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
 
-struct Job {
-  const RangeBody* body = nullptr;
-  int64_t count = 0;
-  int64_t grain = 1;
-  int workers = 1;
-};
-
-void run_range(const Job& job, int worker) {
-  const int64_t chunks = (job.count + job.grain - 1) / job.grain;
-  const int64_t begin = chunks * worker / job.workers * job.grain;
-  const int64_t end = std::min(chunks * (worker + 1) / job.workers * job.grain, job.count);
-  (*job.body)(begin, end, worker);
-}
+// More chunks than threads: a thread that starts late, or loses its core to another process for a
+// while, leaves its share to the others. Four bound what one such thread can hold up to a quarter
+// of its share, and a chunk of the smallest product of a decode step still takes microseconds,
+// against tens of nanoseconds to claim it.
+constexpr int64_t kChunksPerThread = 4;
 
 // One line per worker, so that a worker spins on a line that only its own start invalidates, and a
 // region that needs few workers leaves the others asleep.
@@ -69,41 +69,75 @@ struct alignas(kCacheLine) Signal {
 
 }  // namespace
 
+// A region is an epoch: the caller fills in the job, publishes the ticket (epoch, 0), and every
+// thread claims chunks by adding one to it. The job of an epoch stays as it is while a chunk of it
+// is unfinished, and a claim only succeeds on the ticket that was read, so a thread that is late by
+// any number of epochs claims nothing of a region that has ended.
 struct ThreadPool::State {
   explicit State(int num_threads) : signals(static_cast<size_t>(num_threads)) {}
 
-  std::vector<Signal> signals;  // [num_threads]; entry 0 is unused
-  alignas(kCacheLine) std::atomic<uint32_t> pending{0};
-  alignas(kCacheLine) Job job;  // written by the caller before the epochs, read after them
-  bool stop = false;            // likewise
+  std::vector<Signal> signals;                          // [num_threads]; entry 0 is unused
+  alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // epoch << 32 | next chunk
+  alignas(kCacheLine) std::atomic<uint32_t> unfinished{0};
+  // Atomic since a late thread may read them, in vain, while the caller writes the next job.
+  alignas(kCacheLine) std::atomic<const RangeBody*> body{nullptr};
+  std::atomic<int64_t> count{0};
+  std::atomic<int64_t> chunk_size{1};
+  std::atomic<uint32_t> chunks{0};
+  std::atomic<bool> stop{false};
   bool spin = true;
   bool in_region = false;
   bool measure_wait = false;
   Wait wait;
   std::vector<std::thread> threads;
 
-  void start(int workers) {
+  void wake(uint32_t epoch, int workers) {
     for (int w = 1; w < workers; ++w) {
-      std::atomic<uint32_t>& epoch = signals[static_cast<size_t>(w)].epoch;
-      epoch.fetch_add(1, std::memory_order_release);
-      epoch.notify_one();
+      signals[static_cast<size_t>(w)].epoch.store(epoch, std::memory_order_release);
+      signals[static_cast<size_t>(w)].epoch.notify_one();
+    }
+  }
+
+  void run_chunks(int worker) {
+    for (;;) {
+      uint64_t claim = ticket.load(std::memory_order_acquire);
+      const auto chunk = static_cast<uint32_t>(claim);
+      if (chunk >= chunks.load(std::memory_order_relaxed)) return;
+      if (!ticket.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) continue;
+      const int64_t size = chunk_size.load(std::memory_order_relaxed);
+      const int64_t begin = chunk * size;
+      const int64_t end = std::min(begin + size, count.load(std::memory_order_relaxed));
+      (*body.load(std::memory_order_relaxed))(begin, end, worker);
+      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
     }
   }
 
   void work(int worker) {
     const std::atomic<uint32_t>& epoch = signals[static_cast<size_t>(worker)].epoch;
-    for (uint32_t seen = 0;; ++seen) {
+    for (uint32_t seen = 0;;) {
       wait_while_equal(epoch, seen, spin);
-      if (stop) return;
-      run_range(job, worker);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+      seen = epoch.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_relaxed)) return;
+      run_chunks(worker);
     }
   }
 
-  void finish() {
-    for (uint32_t left; (left = pending.load(std::memory_order_acquire)) != 0;) {
-      wait_while_equal(pending, left, spin);
+  void run_region(const RangeBody& region, int64_t total, int64_t size, int workers) {
+    const auto number = static_cast<uint32_t>((total + size - 1) / size);
+    const auto epoch = static_cast<uint32_t>(ticket.load(std::memory_order_relaxed) >> 32) + 1;
+    body.store(&region, std::memory_order_relaxed);
+    count.store(total, std::memory_order_relaxed);
+    chunk_size.store(size, std::memory_order_relaxed);
+    chunks.store(number, std::memory_order_relaxed);
+    unfinished.store(number, std::memory_order_relaxed);
+    ticket.store(static_cast<uint64_t>(epoch) << 32, std::memory_order_release);
+    wake(epoch, workers);
+    run_chunks(0);
+    if (measure_wait) wait.start_ns = now_ns();
+    for (uint32_t left; (left = unfinished.load(std::memory_order_acquire)) != 0;) {
+      wait_while_equal(unfinished, left, spin);
     }
+    if (measure_wait) wait.end_ns = now_ns();
   }
 };
 
@@ -120,7 +154,8 @@ ThreadPool::ThreadPool(int num_threads) {
 
 ThreadPool::~ThreadPool() {
   state_->stop = true;
-  state_->start(num_threads());
+  const auto last = static_cast<uint32_t>(state_->ticket.load(std::memory_order_relaxed) >> 32);
+  state_->wake(last + 1, num_threads());
   for (std::thread& thread : state_->threads) thread.join();
 }
 
@@ -132,19 +167,15 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, RangeBody body) {
   s.wait = {};
   if (count <= 0) return;
   TRIPTYCH_CHECK(!s.in_region, "parallel_for called from inside a region");
-  const int64_t chunks = (count + grain - 1) / grain;
-  const int workers = static_cast<int>(std::min<int64_t>(num_threads(), chunks));
+  const int64_t grains = (count + grain - 1) / grain;
+  const int64_t wanted = std::min(num_threads() * kChunksPerThread, grains);
+  const int64_t size = (grains + wanted - 1) / wanted * grain;
+  const int workers = static_cast<int>(std::min<int64_t>(num_threads(), grains));
   s.in_region = true;
-  s.job = {.body = &body, .count = count, .grain = grain, .workers = workers};
-  if (workers > 1) {
-    s.pending.store(static_cast<uint32_t>(workers - 1), std::memory_order_relaxed);
-    s.start(workers);
-  }
-  run_range(s.job, 0);
-  if (workers > 1) {
-    if (s.measure_wait) s.wait.start_ns = now_ns();
-    s.finish();
-    if (s.measure_wait) s.wait.end_ns = now_ns();
+  if (workers == 1) {
+    body(0, count, 0);
+  } else {
+    s.run_region(body, count, size, workers);
   }
   s.in_region = false;
 }

@@ -39,12 +39,14 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const;
 
-  /// Splits [0, count) into one contiguous range per worker, each a multiple of `grain` but the
-  /// last, and returns when all are done. Ranges depend only on (count, grain, num_threads), so
-  /// results do not depend on timing.
+  /// Splits [0, count) into a few contiguous chunks per thread, each a multiple of `grain` but the
+  /// last, runs body on every chunk once, and returns when all are done. Chunks depend only on
+  /// (count, grain, num_threads); which thread runs which, and so the `worker` given to body,
+  /// depends on who is free: results must not depend on it. One thread gets the whole range in one
+  /// call.
   void parallel_for(int64_t count, int64_t grain, RangeBody body);
 
-  /// When set, parallel_for notes when the caller finished its own range and when the region
+  /// When set, parallel_for notes when the caller found no more chunks to run and when the region
   /// ended (now_ns clock): the difference is time the caller waited. Off by default.
   void set_measure_wait(bool on);
   struct Wait {

@@ -22,7 +22,6 @@ struct Range {
   int64_t begin;
   int64_t end;
   int worker;
-  bool operator==(const Range&) const = default;
 };
 
 std::vector<Range> ranges_of(ThreadPool& pool, int64_t count, int64_t grain) {
@@ -34,7 +33,7 @@ std::vector<Range> ranges_of(ThreadPool& pool, int64_t count, int64_t grain) {
   };
   pool.parallel_for(count, grain, body);
   std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.worker < b.worker; });
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
   return ranges;
 }
 
@@ -55,32 +54,50 @@ TEST(ThreadPool, SumsOverManyRegions) {
   }
 }
 
-TEST(ThreadPool, RangesCoverTheCountOnceInOrderAndInGrains) {
+TEST(ThreadPool, ChunksCoverTheCountOnceAndInGrains) {
   for (const int threads : {1, 2, 3, 7}) {
     ThreadPool pool(threads);
     for (uint64_t i = 0; i < 100; ++i) {
       const auto count = static_cast<int64_t>(random_bits(1, i) % 200 + 1);
       const auto grain = static_cast<int64_t>(random_bits(2, i) % 17 + 1);
       const auto ranges = ranges_of(pool, count, grain);
-      const int64_t chunks = (count + grain - 1) / grain;
-      ASSERT_EQ(static_cast<int64_t>(ranges.size()), std::min<int64_t>(threads, chunks));
+      const int64_t grains = (count + grain - 1) / grain;
+      ASSERT_GE(ranges.size(), static_cast<size_t>(std::min<int64_t>(threads, grains)) / 2);
+      ASSERT_LE(ranges.size(), static_cast<size_t>(grains));
       int64_t next = 0;
-      int64_t least = count;
-      int64_t most = 0;
-      for (size_t w = 0; w < ranges.size(); ++w) {
-        ASSERT_EQ(ranges[w].worker, static_cast<int>(w));
-        ASSERT_EQ(ranges[w].begin, next);
-        ASSERT_EQ(ranges[w].begin % grain, 0);
-        const int64_t size = (ranges[w].end - ranges[w].begin + grain - 1) / grain;
-        least = std::min(least, size);
-        most = std::max(most, size);
-        next = ranges[w].end;
+      for (const Range& range : ranges) {
+        ASSERT_EQ(range.begin, next);
+        ASSERT_EQ(range.begin % grain, 0);
+        ASSERT_LT(range.begin, range.end);
+        ASSERT_GE(range.worker, 0);
+        ASSERT_LT(range.worker, threads);
+        next = range.end;
       }
       ASSERT_EQ(next, count);
-      ASSERT_LE(most - least, 1);  // no worker has more than one chunk above another
-      ASSERT_EQ(ranges_of(pool, count, grain), ranges);
+      const auto again = ranges_of(pool, count, grain);
+      ASSERT_EQ(again.size(), ranges.size());
+      for (size_t r = 0; r < ranges.size(); ++r) ASSERT_EQ(again[r].begin, ranges[r].begin);
     }
   }
+}
+
+// The chunk that is held up keeps only itself: the other thread does all the rest meanwhile.
+TEST(ThreadPool, AStalledThreadHoldsUpOneChunk) {
+  ThreadPool pool(2);
+  std::atomic<int> others{0};
+  std::atomic<int> chunks{0};
+  auto body = [&](int64_t begin, int64_t, int) {
+    ++chunks;
+    if (begin != 0) {
+      ++others;
+      return;
+    }
+    const int64_t deadline = now_ns() + 10'000'000'000;
+    while (others < 7 && now_ns() < deadline) std::this_thread::yield();
+  };
+  pool.parallel_for(8, 1, body);
+  EXPECT_EQ(others, 7);
+  EXPECT_EQ(chunks, 8);
 }
 
 TEST(ThreadPool, NothingToDoCallsNobody) {
@@ -92,7 +109,10 @@ TEST(ThreadPool, NothingToDoCallsNobody) {
 TEST(ThreadPool, MoreThreadsThanWork) {
   ThreadPool pool(16);
   EXPECT_EQ(ranges_of(pool, 3, 1).size(), 3u);
-  EXPECT_EQ(ranges_of(pool, 3, 100), (std::vector<Range>{{0, 3, 0}}));
+  const auto ranges = ranges_of(pool, 3, 100);
+  ASSERT_EQ(ranges.size(), 1u);
+  EXPECT_EQ(ranges[0].end, 3);
+  EXPECT_EQ(ranges[0].worker, 0);
 }
 
 // More threads than cores: sleeping must work, since spinning would keep the last one from running.
@@ -108,12 +128,25 @@ TEST(ThreadPool, ManyMoreThreadsThanCores) {
   EXPECT_EQ(sum, 100 * 4950);
 }
 
+/// Runs two chunks that each wait for the other to have begun, so that two threads must take part.
+void meet(ThreadPool& pool, int64_t sleep_ns) {
+  std::atomic<int> begun{0};
+  auto body = [&](int64_t, int64_t, int worker) {
+    ++begun;
+    const int64_t deadline = now_ns() + 10'000'000'000;
+    while (begun < 2 && now_ns() < deadline) std::this_thread::yield();
+    if (worker == 1) std::this_thread::sleep_for(std::chrono::nanoseconds(sleep_ns));
+  };
+  pool.parallel_for(2, 1, body);
+  EXPECT_EQ(begun, 2);
+}
+
 // A pause far longer than the spin puts the workers to sleep; the next region must wake them.
 TEST(ThreadPool, WakesSleepingWorkers) {
   ThreadPool pool(2);
   for (int region = 0; region < 5; ++region) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(ranges_of(pool, 2, 1).size(), 2u);
+    meet(pool, 0);
   }
 }
 
@@ -123,15 +156,12 @@ TEST(ThreadPool, StartsAndStopsWithoutWork) {
 
 TEST(ThreadPool, MeasuresTheCallersWaitOnlyWhenAsked) {
   ThreadPool pool(2);
-  static constexpr int64_t kSleepNs = 20'000'000;
-  auto body = [](int64_t, int64_t, int worker) {
-    if (worker == 1) std::this_thread::sleep_for(std::chrono::nanoseconds(kSleepNs));
-  };
-  pool.parallel_for(2, 1, body);
+  constexpr int64_t kSleepNs = 20'000'000;
+  meet(pool, kSleepNs);
   EXPECT_EQ(pool.last_wait().start_ns, pool.last_wait().end_ns);
   pool.set_measure_wait(true);
   const int64_t before = now_ns();
-  pool.parallel_for(2, 1, body);
+  meet(pool, kSleepNs);
   const int64_t after = now_ns();
   const ThreadPool::Wait wait = pool.last_wait();
   EXPECT_LE(before, wait.start_ns);
@@ -139,7 +169,8 @@ TEST(ThreadPool, MeasuresTheCallersWaitOnlyWhenAsked) {
   // The worker's sleep starts before the caller's wait does only by what starting it took; half of
   // the sleep leaves room for a caller that was scheduled late.
   EXPECT_GE(wait.end_ns - wait.start_ns, kSleepNs / 2);
-  pool.parallel_for(1, 1, body);  // one range: the caller's own, nobody to wait for
+  auto nothing = [](int64_t, int64_t, int) {};
+  pool.parallel_for(1, 1, nothing);  // one range: the caller's own, nobody to wait for
   EXPECT_EQ(pool.last_wait().start_ns, pool.last_wait().end_ns);
 }
 
