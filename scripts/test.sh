@@ -78,7 +78,7 @@ test_gpu_build() {
     return 0
   fi
   export CUDACXX=$nvcc
-  check "CUDA build" build gpu "${strict[@]}" -- triptych triptych_gpu_tests
+  check "CUDA build" build gpu "${strict[@]}" -- triptych_gpu_tests
   # A skip is a failure only where a GPU is: the preset sets TRIPTYCH_REQUIRE_GPU=1.
   if [ -e /dev/nvidiactl ]; then
     run_ctest gpu -L gpu
