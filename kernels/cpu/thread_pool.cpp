@@ -69,21 +69,22 @@ struct alignas(kCacheLine) Signal {
 
 }  // namespace
 
-// A region is an epoch: the caller fills in the job, publishes the ticket (epoch, 0), and every
-// thread claims chunks by adding one to it. The job of an epoch stays as it is while a chunk of it
-// is unfinished, and a claim only succeeds on the ticket that was read, so a thread that is late by
-// any number of epochs claims nothing of a region that has ended.
+// A region is an epoch: the caller fills in the job, publishes the ticket (epoch, chunks left), and
+// every thread claims chunks by taking one off. The job of an epoch stays as it is while a chunk of
+// it is unfinished, so it is read after a claim only. Whether anything is left stands in the ticket
+// itself: a late thread that compared an old ticket with the job being written could claim a chunk
+// of a region that has not begun.
 struct ThreadPool::State {
   explicit State(int num_threads) : signals(static_cast<size_t>(num_threads)) {}
 
   std::vector<Signal> signals;                          // [num_threads]; entry 0 is unused
-  alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // epoch << 32 | next chunk
+  alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // epoch << 32 | chunks left
   alignas(kCacheLine) std::atomic<uint32_t> unfinished{0};
-  // Atomic since a late thread may read them, in vain, while the caller writes the next job.
-  alignas(kCacheLine) std::atomic<const RangeBody*> body{nullptr};
-  std::atomic<int64_t> count{0};
-  std::atomic<int64_t> chunk_size{1};
-  std::atomic<uint32_t> chunks{0};
+  // Written before the ticket is published, read after a claim.
+  alignas(kCacheLine) const RangeBody* body = nullptr;
+  int64_t count = 0;
+  int64_t chunk_size = 1;
+  uint32_t chunks = 0;
   std::atomic<bool> stop{false};
   bool spin = true;
   bool in_region = false;
@@ -99,17 +100,17 @@ struct ThreadPool::State {
   }
 
   void run_chunks(int worker) {
-    for (;;) {
-      uint64_t claim = ticket.load(std::memory_order_acquire);
-      const auto chunk = static_cast<uint32_t>(claim);
-      if (chunk >= chunks.load(std::memory_order_relaxed)) return;
-      if (!ticket.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) continue;
-      const int64_t size = chunk_size.load(std::memory_order_relaxed);
-      const int64_t begin = chunk * size;
-      const int64_t end = std::min(begin + size, count.load(std::memory_order_relaxed));
-      (*body.load(std::memory_order_relaxed))(begin, end, worker);
-      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
+    uint32_t done = 0;  // reported once: each report takes a cache line from another core
+    uint64_t claim = ticket.load(std::memory_order_acquire);
+    while (const auto left = static_cast<uint32_t>(claim)) {
+      if (!ticket.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel)) continue;
+      const int64_t begin = static_cast<int64_t>(chunks - left) * chunk_size;
+      (*body)(begin, std::min(begin + chunk_size, count), worker);
+      ++done;
+      claim = ticket.load(std::memory_order_acquire);
     }
+    if (done == 0) return;
+    if (unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
   }
 
   void work(int worker) {
@@ -125,12 +126,12 @@ struct ThreadPool::State {
   void run_region(const RangeBody& region, int64_t total, int64_t size, int workers) {
     const auto number = static_cast<uint32_t>((total + size - 1) / size);
     const auto epoch = static_cast<uint32_t>(ticket.load(std::memory_order_relaxed) >> 32) + 1;
-    body.store(&region, std::memory_order_relaxed);
-    count.store(total, std::memory_order_relaxed);
-    chunk_size.store(size, std::memory_order_relaxed);
-    chunks.store(number, std::memory_order_relaxed);
+    body = &region;
+    count = total;
+    chunk_size = size;
+    chunks = number;
     unfinished.store(number, std::memory_order_relaxed);
-    ticket.store(static_cast<uint64_t>(epoch) << 32, std::memory_order_release);
+    ticket.store(static_cast<uint64_t>(epoch) << 32 | number, std::memory_order_release);
     wake(epoch, workers);
     run_chunks(0);
     if (measure_wait) wait.start_ns = now_ns();

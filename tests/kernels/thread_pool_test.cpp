@@ -100,6 +100,24 @@ TEST(ThreadPool, AStalledThreadHoldsUpOneChunk) {
   EXPECT_EQ(chunks, 8);
 }
 
+// Short regions of changing size, so that threads late from one meet the start of the next.
+TEST(ThreadPool, EveryElementRunsOnceWhateverTheSizeOfTheLastRegion) {
+  for (const int threads : {2, 3}) {
+    ThreadPool pool(threads);
+    std::vector<int> runs(64);
+    int64_t expected = 0;
+    for (uint64_t region = 0; region < 20000; ++region) {
+      const auto count = static_cast<int64_t>(random_bits(3, region) % 64 + 1);
+      auto body = [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) ++runs[static_cast<size_t>(i)];
+      };
+      pool.parallel_for(count, 1, body);
+      expected += count;
+      ASSERT_EQ(std::accumulate(runs.begin(), runs.end(), int64_t{0}), expected) << region;
+    }
+  }
+}
+
 TEST(ThreadPool, NothingToDoCallsNobody) {
   ThreadPool pool(3);
   EXPECT_TRUE(ranges_of(pool, 0, 1).empty());
