@@ -86,6 +86,7 @@ class Generation {
       : runtime_(runtime),
         requests_(requests),
         scheduler_(policy, static_cast<int64_t>(requests.size()), max_batch),
+        clients_(max_batch),
         sink_(sink) {
     size_t longest = 0;
     for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
@@ -101,7 +102,7 @@ class Generation {
 
   GenerateResult run() {
     result_.start_ns = now_ns();
-    for (RequestResult& request : result_.requests) request.submit_ns = result_.start_ns;
+    for (int64_t client = 0; client < clients_; ++client) submit_next(result_.start_ns);
     while (!scheduler_.done()) {
       while (const auto admission = scheduler_.admit()) prefill(*admission);
       if (!scheduler_.active().empty()) decode();
@@ -156,6 +157,11 @@ class Generation {
     runtime_.sampler.sample(logits, sampled_, sink_);
   }
 
+  /// A client's next request, if one is left.
+  void submit_next(int64_t at_ns) {
+    if (submitted_ < result_.requests.size()) result_.requests[submitted_++].submit_ns = at_ns;
+  }
+
   /// Hands one token to each request of batch_ and retires those that are complete.
   void deliver() {
     const int64_t delivered_ns = now_ns();
@@ -168,6 +174,7 @@ class Generation {
       const bool ended = !request.ignore_eos && sampled_[i] == runtime_.eos_token_id;
       if (ended || static_cast<int64_t>(result.tokens.size()) == request.max_new_tokens) {
         scheduler_.finish(slot);
+        submit_next(delivered_ns);
         runtime_.cache.clear(slot);
       }
     }
@@ -176,8 +183,10 @@ class Generation {
   Runtime runtime_;
   std::span<const Request> requests_;
   Scheduler scheduler_;
+  int64_t clients_;
   ActivitySink* sink_;
   GenerateResult result_;
+  size_t submitted_ = 0;
   std::vector<int32_t> prompt_positions_;
   std::vector<Scheduler::Admission> batch_;  // the sequences of the current step
   std::vector<int32_t> tokens_;

@@ -68,8 +68,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Runs all requests, at most options.max_batch at a time; the rest waits in order. All are
-  /// submitted at the start (closed loop). `sink` is null in a timed pass.
+  /// Runs all requests in order as a closed loop of options.max_batch clients: each client submits
+  /// its next request when the one before has finished. `sink` is null in a timed pass.
   /// Errors: kInvalidArgument (empty prompt, token id out of range), kOutOfMemory (longer than
   /// max_sequence).
   [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,

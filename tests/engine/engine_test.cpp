@@ -179,12 +179,17 @@ TEST(Engine, TimestampsAreMonotoneAndComplete) {
     const std::vector<Request> requests = random_requests(6, 10);
     const auto result = engine_of(options(runtime, 3))->generate(requests, nullptr).value();
     EXPECT_LE(result.start_ns, result.end_ns);
+    std::vector<int64_t> finished;
+    for (const RequestResult& r : result.requests) finished.push_back(r.token_ns.back());
+    std::sort(finished.begin(), finished.end());
     int64_t previous_first = result.start_ns;
     for (size_t i = 0; i < requests.size(); ++i) {
       const RequestResult& r = result.requests[i];
       EXPECT_EQ(static_cast<int64_t>(r.tokens.size()), requests[i].max_new_tokens);
       ASSERT_EQ(r.token_ns.size(), r.tokens.size());
-      EXPECT_EQ(r.submit_ns, result.start_ns);
+      // Three clients: the first three start at once, each other when one before it has finished.
+      EXPECT_EQ(r.submit_ns, i < 3 ? result.start_ns : finished[i - 3]);
+      EXPECT_GT(r.token_ns.front(), r.submit_ns);
       EXPECT_GT(r.token_ns.front(), previous_first) << "prefills run in order of submission";
       previous_first = r.token_ns.front();
       for (size_t t = 1; t < r.token_ns.size(); ++t) EXPECT_GT(r.token_ns[t], r.token_ns[t - 1]);
