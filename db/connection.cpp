@@ -65,7 +65,12 @@ int touch(sqlite3* handle) {
 Result<Connection> Connection::open(const fs::path& path, OpenMode mode, int busy_timeout_ms) {
   const bool in_memory = path == ":memory:";
   // Absolute, so that neither "file:x" (a URI to SQLite) nor a later chdir changes its meaning.
-  const std::string name = in_memory ? path.string() : fs::absolute(path).string();
+  std::error_code no_folder;  // an empty path, or a working directory that was deleted
+  const std::string name = in_memory ? path.string() : fs::absolute(path, no_folder).string();
+  if (path.empty() || no_folder) {
+    return fail(ErrorCode::kInvalidArgument,
+                "\"" + path.string() + "\" is no path to a database, expected the name of a file");
+  }
   if (!in_memory) TRIPTYCH_RETURN_IF_ERROR(check_place(path, mode));
 
   const int flags = mode == OpenMode::kReadOnly && !in_memory

@@ -25,7 +25,7 @@ constexpr std::array kOptions = {
 Result<StoredResults> read_stored(const std::filesystem::path& database) {
   StoredResults stored;
   std::error_code ignored;
-  if (!std::filesystem::exists(database, ignored)) return stored;
+  if (!database.empty() && !std::filesystem::exists(database, ignored)) return stored;
   TRIPTYCH_TRY(const db::Store store, db::Store::open(database, db::OpenMode::kReadOnly));
   TRIPTYCH_TRY(const auto runs, store.runs(""));
   for (const db::RunRow& run : runs) {  // newest first

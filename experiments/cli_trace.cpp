@@ -3,6 +3,7 @@
 // triptych attribute and export: traces, from a file or from the database.
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <ostream>
@@ -154,6 +155,9 @@ int print_attribution(const Trace& trace, const Arguments& arguments, CliStreams
                                                                  : std::string(kTableFormats[0]));
   if (!format) return report_error(format.error(), ErrorSubject::kInput, streams);
   const auto totals = device_totals(*attribution);
+  if (totals.empty()) {
+    streams.err << "triptych: the trace has no device records and no phases: nothing to divide\n";
+  }
   streams.out << render_table(class_table(totals), *format);
   std::ostream& notes = *format == TableFormat::kTable ? streams.out : streams.err;
   notes << footer(totals, *attribution);
@@ -196,6 +200,10 @@ int run_export(const Arguments& arguments, CliStreams streams) {
     return kExitOk;
   }
   const std::string path = arguments.text("output");
+  std::error_code missing;
+  if (std::filesystem::equivalent(path, arguments.database(), missing)) {
+    return usage("--output names the database itself: " + path, streams);
+  }
   std::ofstream file(path, std::ios::binary);
   write_trace_json(stored->trace, file);
   file.close();

@@ -57,6 +57,21 @@ Result<std::map<std::filesystem::path, PromptPool>> load_pools(const ExperimentS
   return pools;
 }
 
+/// Prompts that this model cannot read are bad input. A workload that is too long for it is not:
+/// its cells become rows with the reason.
+Status check_prompts(const ExperimentSpec& spec, const PreparedExperiment& prepared) {
+  const Checkpoint& checkpoint = *prepared.checkpoint;
+  for (const WorkloadSpec& workload : spec.workloads) {
+    const Result<WorkloadRequests> requests =
+        build_requests(prepared.pools.at(workload.prompts), checkpoint.tokenizer().get(),
+                       checkpoint.config(), workload);
+    if (!requests && requests.error().code == ErrorCode::kInvalidArgument) {
+      return Unexpected{requests.error()};
+    }
+  }
+  return {};
+}
+
 /// One hash for all pools: that of the pool, or of the list of hashes when there are several.
 std::string pools_hash(const std::map<std::filesystem::path, PromptPool>& pools) {
   std::vector<std::string> hashes;
@@ -322,6 +337,7 @@ Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec) {
   PreparedExperiment prepared;
   TRIPTYCH_RETURN_IF_ERROR(open_model(spec, prepared));
   TRIPTYCH_TRY(prepared.pools, load_pools(spec));
+  TRIPTYCH_RETURN_IF_ERROR(check_prompts(spec, prepared));
   PlanInputs& inputs = prepared.inputs;
   inputs.model_hash = prepared.checkpoint->hash();
   inputs.model_name = prepared.checkpoint->config().name;
@@ -342,6 +358,10 @@ Result<RunOutcome> run_experiment(const ExperimentSpec& spec, const RunOptions& 
 Result<RunOutcome> resume_run(std::optional<int64_t> run_id, const RunOptions& options) {
   if (!std::filesystem::exists(options.database)) {
     return fail(ErrorCode::kNotFound, "there is no such database", options.database.string());
+  }
+  {  // Read-only first: where nothing can be resumed nothing is written, not even a schema.
+    TRIPTYCH_TRY(const db::Store store, db::Store::open(options.database, db::OpenMode::kReadOnly));
+    TRIPTYCH_RETURN_IF_ERROR(find_unfinished(store, run_id));
   }
   TRIPTYCH_TRY(OpenDatabase database, open_database(options.database));
   TRIPTYCH_TRY(const db::RunRow run, find_unfinished(database.store, run_id));

@@ -25,8 +25,7 @@ std::string list_words(YamlReader::Words words) {
   return text;
 }
 
-/// A decimal integer without leading zeros; nullopt for anything else. A value beyond int64 is
-/// clamped: it is out of every range that is asked for.
+/// A decimal integer without leading zeros that an int64 can hold; nullopt for anything else.
 std::optional<int64_t> decimal(std::string_view text) {
   const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) {
@@ -35,10 +34,7 @@ std::optional<int64_t> decimal(std::string_view text) {
   if (digits.size() > 1 && digits.front() == '0') return std::nullopt;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) {
-    return text.front() == '-' ? std::numeric_limits<int64_t>::min()
-                               : std::numeric_limits<int64_t>::max();
-  }
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
 

@@ -350,6 +350,58 @@ TEST_F(CliTest, CellsAndTracesThatAreNotThere) {
   EXPECT_EQ(run({"attribute", write("bad.json", "{\"traceEvents\": [")}).code, kExitBadInput);
 }
 
+TEST_F(CliTest, ExportDoesNotOverwriteItsDatabase) {
+  const std::string copy = path("self.sqlite");
+  fs::copy_file(db(), copy);
+  const auto size = fs::file_size(copy);
+  for (const std::string& output : {copy, path("./self.sqlite")}) {
+    const Ended ended = run({"export", "--cell", kCell, "--db", copy, "--output", output});
+    EXPECT_EQ(ended.code, kExitBadInput);
+    EXPECT_THAT(ended.err, HasSubstr("--output names the database itself"));
+  }
+  EXPECT_EQ(fs::file_size(copy), size);
+  EXPECT_EQ(run({"report", "--db", copy}).code, kExitOk);
+}
+
+TEST_F(CliTest, AnEmptyDatabaseNameIsAnError) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"plan", tiny_spec()},
+                                                  {"run", tiny_spec()},
+                                                  {"report"},
+                                                  {"query", "v_runs"},
+                                                  {"export", "--cell", kCell},
+                                                  {"attribute", "--cell", kCell}}) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), {"--db", ""});
+    const Ended ended = run(args);
+    EXPECT_EQ(ended.code, kExitBadInput) << command[0];
+    EXPECT_THAT(ended.err, HasSubstr("is no path to a database")) << command[0];
+  }
+}
+
+TEST_F(CliTest, ResumeOfAnEmptyFileWritesNothing) {
+  const std::string empty = write("empty.sqlite", "");
+  EXPECT_EQ(run({"resume", "--db", empty}).code, kExitDatabase);
+  EXPECT_EQ(fs::file_size(empty), 0u);
+}
+
+TEST_F(CliTest, PromptsThatTheModelCannotReadWriteNothing) {
+  const std::string pool = write("far.jsonl", "{\"token_ids\": [999999999]}\n");
+  const std::string database = path("far.sqlite");
+  for (const std::string command : {"plan", "run"}) {
+    const Ended ended =
+        run({command, tiny_spec(), "--db", database, "--set", "workload.prompts=" + pool});
+    EXPECT_EQ(ended.code, kExitBadInput) << command;
+    EXPECT_THAT(ended.err, HasSubstr("far.jsonl:1: token id 999999999 is outside")) << command;
+  }
+  EXPECT_FALSE(fs::exists(database));
+}
+
+TEST_F(CliTest, ATraceWithoutRecordsSaysSo) {
+  const Ended ended = run({"attribute", write("none.json", "{\"traceEvents\": []}")});
+  EXPECT_EQ(ended.code, kExitOk);
+  EXPECT_THAT(ended.err, HasSubstr("nothing to divide"));
+}
+
 TEST_F(CliTest, DoctorAlwaysEndsWell) {
   const Ended ended = run({"doctor"});
   EXPECT_EQ(ended.code, kExitOk);
