@@ -75,7 +75,8 @@ def main() -> None:
     args = parser.parse_args()
     cell, ours = read_experiment(args.db, args.experiment)
 
-    llama_cpp.llama_log_set(llama_cpp.llama_log_callback(lambda *_: None), ctypes.c_void_p(0))
+    quiet = llama_cpp.llama_log_callback(lambda *_: None)  # held: C keeps only its address
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(
         args.model.encode(), llama_cpp.llama_model_default_params()

@@ -6,7 +6,7 @@
 A table stands between two markers, and the first names where it comes from:
     <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
     <!-- /table -->
-Kinds are `stacks`, `decomposition`, `token_time` and `threats`; a database of `-` means an empty table.
+Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `peer`; a database of `-` means an empty table.
 
 usage: readme_tables.py FILE                          rewrites the tables of FILE
        readme_tables.py FILE --from DATABASE          first lets all of them come from DATABASE
@@ -14,6 +14,7 @@ usage: readme_tables.py FILE                          rewrites the tables of FIL
 """
 
 import argparse
+import json
 import pathlib
 import re
 import sqlite3
@@ -109,8 +110,26 @@ def threats(database, experiment):
     ])
 
 
+def peer(database, experiment):
+    """What scripts/peer_llama_cpp.py measured, kept beside the database."""
+    folder = pathlib.Path(database.execute("PRAGMA database_list").fetchone()["file"]).parent
+    path = folder / "peer_llama_cpp.json"
+    if not path.is_file():
+        raise ValueError(f"{path.name}: not beside the database")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    stack = database.execute(
+        "SELECT * FROM v_stack_summary WHERE experiment = ? AND stack = 'full'", [experiment]
+    ).fetchone()
+    work = f"{found['threads']} threads, prompt {found['prompt_tokens']}, output {found['output_tokens']}"
+    return markdown([f"{found['model']}, {work}", "TPOT ms", "TTFT ms"], [
+        [found["peer"], milliseconds(found["tpot_ns_median"]), milliseconds(found["ttft_ns_median"])],
+        ["Triptych `full`", milliseconds(stack["tpot_ns_median"]),
+         milliseconds(stack["ttft_ns_median"])],
+    ])
+
+
 KINDS = {"stacks": stacks, "decomposition": decomposition, "token_time": token_time,
-         "threats": threats}
+         "threats": threats, "peer": peer}
 
 
 def origin(database, experiment, name):
