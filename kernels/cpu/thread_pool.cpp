@@ -57,8 +57,8 @@ void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old, bool spi
 
 // More chunks than threads: a thread that starts late, or loses its core to another process for a
 // while, leaves its share to the others. Four bound what one such thread can hold up to a quarter
-// of its share, and a chunk of the smallest product of a decode step still takes microseconds,
-// against tens of nanoseconds to claim it.
+// of its share. The price is paid on idle cores: shorter streams of memory make the smallest
+// products of a decode step a few microseconds slower than one range per thread would.
 constexpr int64_t kChunksPerThread = 4;
 
 // One line per worker, so that a worker spins on a line that only its own start invalidates, and a
