@@ -108,6 +108,15 @@ Result<Connection> Connection::open(const fs::path& path, OpenMode mode, int bus
   return std::move(connection);
 }
 
+Result<Connection> Connection::copy_in_memory() const {
+  TRIPTYCH_TRY(Connection copy, open(":memory:", OpenMode::kReadWrite));
+  sqlite3_backup* backup = sqlite3_backup_init(copy.handle(), "main", handle(), "main");
+  if (backup == nullptr) return sqlite_failure(copy.handle());
+  sqlite3_backup_step(backup, -1);  // all pages at once; finish() gives its error
+  if (sqlite3_backup_finish(backup) != SQLITE_OK) return sqlite_failure(copy.handle());
+  return copy;
+}
+
 Result<Statement> Connection::prepare(std::string_view sql) const {
   sqlite3_stmt* raw = nullptr;
   const char* tail = nullptr;

@@ -74,6 +74,9 @@ class Connection {
   [[nodiscard]] Result<Statement> prepare(std::string_view sql) const;
   /// Runs statements separated by ';' and drops their rows.
   [[nodiscard]] Status execute(std::string_view sql) const;
+  /// A private copy that can be written; this database stays as it is. Errors: kBusy, kIo,
+  /// kOutOfMemory.
+  [[nodiscard]] Result<Connection> copy_in_memory() const;
   [[nodiscard]] int64_t last_insert_rowid() const;
   [[nodiscard]] sqlite3* handle() const { return handle_.get(); }
 

@@ -12,12 +12,15 @@
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "db/migrations/0002_serving.sql.h"
 #include "db/schema.sql.h"
 #include "db/views/v_blocks.sql.h"
 #include "db/views/v_decomposition.sql.h"
 #include "db/views/v_history.sql.h"
+#include "db/views/v_latency.sql.h"
 #include "db/views/v_requests.sql.h"
 #include "db/views/v_runs.sql.h"
+#include "db/views/v_serving.sql.h"
 #include "db/views/v_stack_summary.sql.h"
 #include "db/views/v_threats.sql.h"
 #include "db/views/v_token_time.sql.h"
@@ -27,14 +30,15 @@ namespace triptych::db {
 namespace {
 
 constexpr std::array kViews = {
-    View{"v_blocks", kVBlocksSql},   View{"v_decomposition", kVDecompositionSql},
-    View{"v_history", kVHistorySql}, View{"v_requests", kVRequestsSql},
-    View{"v_runs", kVRunsSql},       View{"v_stack_summary", kVStackSummarySql},
-    View{"v_threats", kVThreatsSql}, View{"v_token_time", kVTokenTimeSql},
+    View{"v_blocks", kVBlocksSql},     View{"v_decomposition", kVDecompositionSql},
+    View{"v_history", kVHistorySql},   View{"v_latency", kVLatencySql},
+    View{"v_requests", kVRequestsSql}, View{"v_runs", kVRunsSql},
+    View{"v_serving", kVServingSql},   View{"v_stack_summary", kVStackSummarySql},
+    View{"v_threats", kVThreatsSql},   View{"v_token_time", kVTokenTimeSql},
 };
 
 // From version 2 on; version 1 is the first there is.
-constexpr std::span<const Migration> kMigrations;
+constexpr std::array kMigrations = {Migration{2, k0002ServingSql}};
 
 std::string path_of(const Connection& connection) {
   const char* path = sqlite3_db_filename(connection.handle(), "main");
@@ -177,6 +181,11 @@ Status check_header(const std::filesystem::path& path) {
   return {};
 }
 
+Result<bool> is_older(const Connection& connection) {
+  TRIPTYCH_TRY(const Identity identity, identify(connection));
+  return identity.found == Found::kTriptych && identity.version < kSchemaVersion;
+}
+
 Status upgrade(const Connection& connection, int64_t version, std::span<const Migration> steps) {
   for (const Migration& step : steps) {
     if (step.to <= version) continue;
@@ -202,7 +211,7 @@ Status migrate(const Connection& connection, OpenMode mode) {
     if (identity.version == kSchemaVersion) return {};
     return fail(ErrorCode::kUnsupported,
                 "schema version " + std::to_string(identity.version) + ", this Triptych reads " +
-                    std::to_string(kSchemaVersion) + "; open it once for writing to migrate it",
+                    std::to_string(kSchemaVersion),
                 path_of(connection));
   }
   if (identity.found == Found::kEmpty) {

@@ -13,7 +13,7 @@
 
 namespace triptych::db {
 
-inline constexpr int64_t kSchemaVersion = 1;           ///< PRAGMA user_version of schema.sql.
+inline constexpr int64_t kSchemaVersion = 2;           ///< PRAGMA user_version of schema.sql.
 inline constexpr int64_t kApplicationId = 0x54726970;  ///< PRAGMA application_id: "Trip".
 
 /// Statements that lead from version `to - 1` to version `to`.
@@ -30,6 +30,10 @@ struct View {
 /// Refuses, by its first 100 bytes and without opening it, a file of a newer schema or of another
 /// program. A missing or empty file passes. Errors: kSchemaTooNew, kCorrupt.
 [[nodiscard]] Status check_header(const std::filesystem::path& path);
+
+/// Whether the database is one of Triptych with a schema before kSchemaVersion.
+/// Errors: kSchemaTooNew, kCorrupt (another program's database).
+[[nodiscard]] Result<bool> is_older(const Connection& connection);
 
 /// Creates the schema in an empty database, applies the migrations that an older one lacks, and
 /// replaces views whose text differs; kReadOnly changes nothing and accepts the current version

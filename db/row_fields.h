@@ -60,6 +60,11 @@ inline constexpr std::string_view kTable<DecompositionRow> = "decomposition";
 template <>
 inline constexpr std::string_view kTable<ThreatRow> = "threat";
 
+template <>
+inline constexpr std::string_view kTable<ServingRow> = "v_serving";
+template <>
+inline constexpr std::string_view kTable<LatencyRow> = "v_latency";
+
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <Is<CellFactsRow> R, class Visit>
@@ -86,6 +91,7 @@ void for_each_field(R& r, Visit&& visit) {
   visit("decode_steps", r.decode_steps);
   visit("load_average", r.load_average);
   visit("cpu_mhz", r.cpu_mhz);
+  visit("prefill_steps", r.prefill_steps);
 }
 
 template <Is<RequestRow> R, class Visit>
@@ -97,6 +103,39 @@ void for_each_field(R& r, Visit&& visit) {
   visit("tpot_ns", r.tpot_ns);
   visit("e2e_ns", r.e2e_ns);
   visit("itl_ns", r.itl_ns);
+  visit("submit_ns", r.submit_ns);
+  visit("queue_ns", r.queue_ns);
+  visit("preemptions", r.preemptions);
+}
+
+template <Is<ServingRow> R, class Visit>
+void for_each_field(R& r, Visit&& visit) {
+  visit("cell_id", r.cell_id);
+  visit("requests", r.requests);
+  visit("requests_per_s", r.requests_per_s);
+  visit("slo_attainment", r.slo_attainment);
+  visit("goodput_per_s", r.goodput_per_s);
+  visit("preemptions", r.preemptions);
+}
+
+template <Is<LatencyRow> R, class Visit>
+void for_each_field(R& r, Visit&& visit) {
+  visit("cell_id", r.cell_id);
+  visit("metric", r.metric);
+  visit("samples", r.samples);
+  visit("p50_ns", r.p50_ns);
+  visit("p90_ns", r.p90_ns);
+  visit("p99_ns", r.p99_ns);
+}
+
+template <Is<CellTimeRow> R, class Visit>
+void for_each_field(R& r, Visit&& visit) {
+  visit("cell_id", r.cell_id);
+  visit("window_ns", r.window_ns);
+  visit("tokens", r.tokens);
+  visit("time_class", r.time_class);
+  visit("class_group", r.group);
+  visit("ns", r.ns);
 }
 
 template <Is<TraceRow> R, class Visit>

@@ -69,8 +69,33 @@ struct CellRow {
   std::string model{};
   std::string model_origin{};
   std::string model_hash{};
-  std::string status{};  ///< "planned", "done", "failed", "skipped".
-  std::string reason{};  ///< Why, when failed or skipped.
+  std::string status{};                  ///< "planned", "done", "failed", "skipped".
+  std::string reason{};                  ///< Why, when failed or skipped.
+  std::string arrivals = "closed";       ///< "closed", "poisson:4/s", "trace:<file>".
+  std::optional<int64_t> slo_ttft_ns{};  ///< Promised; none: no promise.
+  std::optional<int64_t> slo_tpot_ns{};
+  std::optional<int64_t> slo_e2e_ns{};
+  int64_t kv_cache_tokens = 0;  ///< The KV budget; 0 = enough for every slot.
+  int64_t prefill_chunk = 0;    ///< Prompt tokens a step; 0 = whole prompts.
+};
+
+/// How a cell served, over all requests of its timed passes. A row of v_serving.
+struct ServingRow {
+  int64_t cell_id = 0;
+  int64_t requests = 0;
+  double requests_per_s = 0;
+  std::optional<double> slo_attainment{};  ///< Share of requests that kept every promise.
+  std::optional<double> goodput_per_s{};   ///< Those requests per second.
+  int64_t preemptions = 0;
+};
+/// Percentiles over the requests of a cell. A row of v_latency.
+struct LatencyRow {
+  int64_t cell_id = 0;
+  std::string metric{};  ///< "queue", "ttft", "tpot", "itl", "e2e".
+  int64_t samples = 0;
+  double p50_ns = 0;
+  double p90_ns = 0;
+  double p99_ns = 0;
 };
 
 /// What was found out about a cell before and beside its timed blocks.
@@ -93,7 +118,10 @@ struct RequestRow {
   int64_t ttft_ns = 0;
   std::optional<double> tpot_ns{};  ///< (last - first) / (tokens - 1); NULL for one token.
   int64_t e2e_ns = 0;
-  std::vector<int64_t> itl_ns{};  ///< Gaps between tokens; stored as a JSON array.
+  std::vector<int64_t> itl_ns{};       ///< Gaps between tokens; stored as a JSON array.
+  std::optional<int64_t> submit_ns{};  ///< After the pass began; NULL before schema version 2.
+  std::optional<int64_t> queue_ns{};   ///< Submission to first step; NULL before version 2.
+  int64_t preemptions = 0;             ///< Times its KV cache was given up.
 };
 
 /// One timed pass of one cell in one block. (cell_id, block_index) is unique.
@@ -105,8 +133,9 @@ struct BlockRow {
   int64_t wall_ns = 0;
   int64_t output_tokens = 0;
   int64_t decode_steps = 0;
-  double load_average = 0;          ///< One-minute load before the pass.
-  std::optional<double> cpu_mhz{};  ///< Mean over cores, where readable.
+  double load_average = 0;                 ///< One-minute load before the pass.
+  std::optional<double> cpu_mhz{};         ///< Mean over cores, where readable.
+  std::optional<int64_t> prefill_steps{};  ///< NULL before schema version 2.
   std::vector<RequestRow> requests{};
 };
 
@@ -126,6 +155,15 @@ struct PhaseRow {
   int64_t tokens = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+};
+/// Time of one class over the decode steps of a cell's newest trace, summed over its devices.
+struct CellTimeRow {
+  int64_t cell_id = 0;
+  int64_t window_ns = 0;  ///< Of all devices; the classes sum to it.
+  int64_t tokens = 0;     ///< Made in the window, times devices.
+  std::string time_class{};
+  std::string group{};
+  int64_t ns = 0;
 };
 /// Exclusive time of one class over the decode steps of a traced pass.
 struct TokenTimeRow {

@@ -67,6 +67,12 @@ void for_each_field(R& r, Visit&& visit) {
   visit("model_hash", r.model_hash);
   visit("status", r.status);
   visit("reason", r.reason);
+  visit("arrivals", r.arrivals);
+  visit("slo_ttft_ns", r.slo_ttft_ns);
+  visit("slo_tpot_ns", r.slo_tpot_ns);
+  visit("slo_e2e_ns", r.slo_e2e_ns);
+  visit("kv_cache_tokens", r.kv_cache_tokens);
+  visit("prefill_chunk", r.prefill_chunk);
 }
 
 template <Is<SummaryRow> R, class Visit>

@@ -5,7 +5,7 @@
 -- natural logarithm; utc is text as 2026-01-31T12:34:56Z. Views (db/views) are the stable
 -- interface: tables may change from version to version.
 PRAGMA application_id = 0x54726970;  -- "Trip": tells this file from other SQLite databases
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 CREATE TABLE run (
   run_id            INTEGER PRIMARY KEY,
@@ -67,6 +67,12 @@ CREATE TABLE cell (
   model_hash        TEXT NOT NULL,     -- XXH3-128
   status            TEXT NOT NULL CHECK (status IN ('planned', 'done', 'failed', 'skipped')),
   reason            TEXT NOT NULL,     -- why it failed or was skipped, else ''
+  arrivals          TEXT NOT NULL DEFAULT 'closed',  -- 'closed', 'poisson:4/s', 'trace:<file>'
+  slo_ttft_ns       INTEGER,           -- ns promised; NULL = no promise
+  slo_tpot_ns       INTEGER,           -- ns
+  slo_e2e_ns        INTEGER,           -- ns
+  kv_cache_tokens   INTEGER NOT NULL DEFAULT 0,  -- the KV budget; 0 = enough for every slot
+  prefill_chunk     INTEGER NOT NULL DEFAULT 0,  -- prompt tokens a step; 0 = whole prompts
   UNIQUE (run_id, name)
 ) STRICT;
 CREATE INDEX cell_by_hash ON cell (cell_hash);
@@ -93,9 +99,10 @@ CREATE TABLE block (
   started_utc       TEXT NOT NULL,     -- utc
   wall_ns           INTEGER NOT NULL CHECK (wall_ns >= 0),        -- ns, all requests
   output_tokens     INTEGER NOT NULL CHECK (output_tokens >= 0),  -- tokens, all requests
-  decode_steps      INTEGER NOT NULL CHECK (decode_steps >= 0),   -- forward passes after prefill
+  decode_steps      INTEGER NOT NULL CHECK (decode_steps >= 0),   -- steps that only decoded
   load_average      REAL NOT NULL,     -- runnable tasks, one-minute mean before the pass
   cpu_mhz           REAL,              -- MHz, mean over cores; NULL where it cannot be read
+  prefill_steps     INTEGER,           -- steps that read prompt tokens; NULL before version 2
   UNIQUE (cell_id, block_index)
 ) STRICT;
 
@@ -108,6 +115,9 @@ CREATE TABLE request (
   tpot_ns           REAL,              -- ns, (last - first) / (tokens - 1); NULL for one token
   e2e_ns            INTEGER NOT NULL,  -- ns, submission to last token
   itl_ns            TEXT NOT NULL,     -- JSON array of ns, gaps between tokens
+  submit_ns         INTEGER,           -- ns after the pass began; NULL before version 2
+  queue_ns          INTEGER,           -- ns, submission to first step; NULL before version 2
+  preemptions       INTEGER NOT NULL DEFAULT 0,  -- times its KV cache was given up
   PRIMARY KEY (block_id, request_index)
 ) STRICT, WITHOUT ROWID;
 
@@ -196,7 +206,7 @@ CREATE TABLE token_time (
 -- A statistic over the blocks of a cell, with its 95 % interval, in the unit of the metric.
 CREATE TABLE summary (
   cell_id           INTEGER NOT NULL REFERENCES cell (cell_id),
-  metric            TEXT NOT NULL,     -- 'tpot_ns', 'ttft_ns', 'tokens_per_s', 'ns_per_token'
+  metric            TEXT NOT NULL,     -- 'tpot_ns', 'ttft_ns', 'e2e_ns', 'tokens_per_s', ...
   median            REAL NOT NULL,     -- unit of the metric
   lo                REAL,              -- unit of the metric; NULL = minus infinity
   hi                REAL,              -- unit of the metric; NULL = infinity
@@ -229,7 +239,7 @@ CREATE TABLE decomposition (
   log_total_lo      REAL,              -- ln, 95 % interval; NULL = minus infinity
   log_total_hi      REAL,              -- ln; NULL = infinity
   blocks            INTEGER NOT NULL CHECK (blocks >= 1),  -- blocks behind it
-  metric            TEXT NOT NULL,     -- what was compared: 'ns_per_token'
+  metric            TEXT NOT NULL,     -- what was compared: 'ns_per_token', 'e2e_ns_per_token'
   confounded        TEXT NOT NULL,     -- the spec's reason, '' when the rung changes one axis
   PRIMARY KEY (run_id, comparison, decomposition, method, ordinal)
 ) STRICT, WITHOUT ROWID;

@@ -25,8 +25,9 @@ namespace triptych::db {
 class Store {
  public:
   /// Opens or creates. Errors: kBusy (locked after the timeout), kReadOnly, kSchemaTooNew, kCorrupt
-  /// (not a Triptych database), kNotFound (missing folder; read-only open of a missing file),
-  /// kUnsupported (read-only open of an older schema). A database that is refused is not changed.
+  /// (not a Triptych database), kNotFound (missing folder; read-only open of a missing file). A
+  /// database that is refused is not changed. One of an older schema is migrated; when it is opened
+  /// for reading that happens to a copy in memory, and the file stays as it is.
   [[nodiscard]] static Result<Store> open(const std::filesystem::path& path, OpenMode mode,
                                           int busy_timeout_ms = kBusyTimeoutMs);
 
@@ -59,6 +60,11 @@ class Store {
   [[nodiscard]] Result<std::vector<BlockRow>> blocks(int64_t cell_id) const;
   /// The newest trace of a cell, if it has one.
   [[nodiscard]] Result<std::optional<TraceRow>> trace(int64_t cell_id) const;
+  /// Times of the newest traces of a run's cells, by cell and class.
+  [[nodiscard]] Result<std::vector<CellTimeRow>> cell_times(int64_t run_id) const;
+  /// v_serving and v_latency of a run.
+  [[nodiscard]] Result<std::vector<ServingRow>> serving(int64_t run_id) const;
+  [[nodiscard]] Result<std::vector<LatencyRow>> latencies(int64_t run_id) const;
   [[nodiscard]] Result<std::vector<SummaryRow>> summaries(int64_t run_id) const;
   [[nodiscard]] Result<std::vector<DecompositionRow>> decompositions(int64_t run_id) const;
   [[nodiscard]] Result<std::vector<ThreatRow>> threats(int64_t run_id) const;

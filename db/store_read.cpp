@@ -190,6 +190,31 @@ Result<std::optional<TraceRow>> Store::trace(int64_t cell_id) const {
   return std::optional<TraceRow>(std::move(trace));
 }
 
+// v_token_time has the newest trace of an experiment, but a report may be about an older run. One
+// query for all cells, because a report must not slow down with their number.
+Result<std::vector<CellTimeRow>> Store::cell_times(int64_t run_id) const {
+  TRIPTYCH_TRY(
+      Statement select,
+      connection_.prepare("SELECT trace.cell_id, trace.window_ns, trace.tokens, time_class.name, "
+                          "time_class.class_group, sum(token_time.ns) "
+                          "FROM trace JOIN token_time USING (trace_id) "
+                          "JOIN time_class ON time_class.name = token_time.time_class "
+                          "WHERE trace.trace_id IN (SELECT max(trace_id) FROM trace JOIN cell "
+                          "USING (cell_id) WHERE cell.run_id = ? GROUP BY cell_id) "
+                          "GROUP BY trace.cell_id, time_class.name "
+                          "ORDER BY trace.cell_id, time_class.ordinal"));
+  select.bind(1, run_id);
+  return read_rows<CellTimeRow>(select);
+}
+
+Result<std::vector<ServingRow>> Store::serving(int64_t run_id) const {
+  return select_rows<ServingRow>(connection_, "WHERE run_id = ? ORDER BY cell_id", run_id);
+}
+
+Result<std::vector<LatencyRow>> Store::latencies(int64_t run_id) const {
+  return select_rows<LatencyRow>(connection_, "WHERE run_id = ? ORDER BY cell_id", run_id);
+}
+
 Result<std::vector<SummaryRow>> Store::summaries(int64_t run_id) const {
   return select_rows<SummaryRow>(
       connection_, "JOIN cell USING (cell_id) WHERE cell.run_id = ? ORDER BY cell_id, metric",

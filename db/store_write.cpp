@@ -117,6 +117,14 @@ Store::Store(Connection connection) : connection_(std::move(connection)) {}
 Result<Store> Store::open(const std::filesystem::path& path, OpenMode mode, int busy_timeout_ms) {
   TRIPTYCH_RETURN_IF_ERROR(check_header(path));
   TRIPTYCH_TRY(Connection connection, Connection::open(path, mode, busy_timeout_ms));
+  if (mode == OpenMode::kReadOnly) {
+    const Result<bool> older = is_older(connection);
+    if (!older) return fail(older.error().code, older.error().message, path.string());
+    if (*older) {
+      TRIPTYCH_TRY(connection, connection.copy_in_memory());
+      mode = OpenMode::kReadWrite;  // of the copy
+    }
+  }
   const Status status = migrate(connection, mode);
   if (!status) return fail(status.error().code, status.error().message, path.string());
   return Store(std::move(connection));

@@ -92,7 +92,12 @@ class ComparisonRun {
     const Checkpoint& checkpoint = *context_.prepared.checkpoint;
     Result<WorkloadRequests> requests =
         build_requests(pool, checkpoint.tokenizer().get(), checkpoint.config(), workload_);
-    if (requests) requests_ = std::move(*requests);
+    if (requests) {
+      requests_ = std::move(*requests);
+      timed_requests_ = requests_.requests;
+      TRIPTYCH_RETURN_IF_ERROR(
+          set_arrivals(context_.spec, context_.prepared, workload_, timed_requests_));
+    }
     for (ActiveCell& cell : cells_) {
       if (!cell.data.usable()) continue;
       if (!requests) {
@@ -119,6 +124,8 @@ class ComparisonRun {
     options.features = stack.runtime;
     options.kv = stack.kv;
     options.num_threads = stack.num_threads;
+    options.kv_cache_tokens = stack.kv_cache_tokens;
+    options.prefill_chunk = stack.prefill_chunk;
     options.max_batch = workload_.concurrency;
     options.max_sequence = workload_.prompt_tokens + workload_.output_tokens;
     return context_.options.make_engine(std::move(weights), options);
@@ -229,8 +236,8 @@ class ComparisonRun {
                            now_ns());
     const double load = context_.probe.load_average();
     const std::string started = utc_now();
-    TRIPTYCH_TRY(const GenerateResult result, cell.engine->generate(requests_.requests, nullptr));
-    TRIPTYCH_TRY(db::BlockRow row, make_block_row(result, requests_.requests));
+    TRIPTYCH_TRY(const GenerateResult result, cell.engine->generate(timed_requests_, nullptr));
+    TRIPTYCH_TRY(db::BlockRow row, make_block_row(result, timed_requests_));
     row.started_utc = started;
     row.load_average = load;
     row.cpu_mhz = context_.probe.cpu_mhz();  // now, while the cores still run at the pass's clock
@@ -341,7 +348,8 @@ class ComparisonRun {
   RunContext& context_;
   const Comparison& comparison_;
   const WorkloadSpec& workload_;
-  WorkloadRequests requests_;
+  WorkloadRequests requests_;            // what is compared, warmed up with and traced: no waiting
+  std::vector<Request> timed_requests_;  // the same with their arrival times
   std::vector<ActiveCell> cells_;
 };
 
@@ -364,6 +372,7 @@ Result<db::BlockRow> make_block_row(const GenerateResult& result,
   db::BlockRow row;
   row.wall_ns = result.end_ns - result.start_ns;
   row.decode_steps = result.decode_steps;
+  row.prefill_steps = result.prefill_steps;
   if (row.wall_ns <= 0 || result.requests.size() != requests.size()) {
     return fail(ErrorCode::kCorrupt, "the engine answered without time or with other requests");
   }
@@ -372,7 +381,7 @@ Result<db::BlockRow> make_block_row(const GenerateResult& result,
     if (answer.tokens.empty() || answer.token_ns.size() != answer.tokens.size()) {
       return fail(ErrorCode::kCorrupt, str_format("the engine gave no token for request %zu", i));
     }
-    if (answer.token_ns.front() < answer.submit_ns ||
+    if (answer.admit_ns < answer.submit_ns || answer.token_ns.front() < answer.admit_ns ||
         !std::is_sorted(answer.token_ns.begin(), answer.token_ns.end())) {
       return fail(ErrorCode::kCorrupt, str_format("request %zu: times run backwards", i));
     }
@@ -382,6 +391,9 @@ Result<db::BlockRow> make_block_row(const GenerateResult& result,
     request.output_tokens = static_cast<int64_t>(answer.tokens.size());
     request.ttft_ns = answer.token_ns.front() - answer.submit_ns;
     request.e2e_ns = answer.token_ns.back() - answer.submit_ns;
+    request.submit_ns = answer.submit_ns - result.start_ns;
+    request.queue_ns = answer.admit_ns - answer.submit_ns;
+    request.preemptions = answer.preemptions;
     for (size_t k = 1; k < answer.token_ns.size(); ++k) {
       request.itl_ns.push_back(answer.token_ns[k] - answer.token_ns[k - 1]);
     }

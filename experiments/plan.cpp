@@ -22,14 +22,25 @@ struct Axis {
   std::string_view factor;  ///< Name of the factor when only this axis changes.
   std::string (*value)(const StackSpec&);
 };
-constexpr std::array<Axis, 5> kAxes = {{
+/// The features, and the size of chunks where it is not the usual one.
+std::string runtime_text(const StackSpec& stack) {
+  std::string text = stack.runtime.to_string();
+  if (stack.prefill_chunk != StackSpec().prefill_chunk) {
+    text += "+prefill_chunk=" + std::to_string(stack.prefill_chunk);
+  }
+  return text;
+}
+
+constexpr std::array<Axis, 6> kAxes = {{
     {"engine", "engine", [](const StackSpec& s) { return s.engine; }},
-    {"runtime", "runtime", [](const StackSpec& s) { return s.runtime.to_string(); }},
+    {"runtime", "runtime", runtime_text},
     {"weights", "kernel_quantization",
      [](const StackSpec& s) { return std::string(weight_scheme_name(s.weights)); }},
     {"kv", "kv",
      [](const StackSpec& s) { return std::string(s.kv == KvFormat::kF32 ? "f32" : "f16"); }},
     {"threads", "threads", [](const StackSpec& s) { return std::to_string(s.num_threads); }},
+    {"kv_cache_tokens", "kv_budget",
+     [](const StackSpec& s) { return std::to_string(s.kv_cache_tokens); }},
 }};
 
 std::vector<size_t> changed_axes(const StackSpec& from, const StackSpec& to) {
@@ -125,7 +136,8 @@ std::string stack_text(const StackSpec& stack) {
   return text;
 }
 
-std::string workload_text(const WorkloadSpec& workload) {
+/// `seed` draws the arrivals of a Poisson process.
+std::string workload_text(const WorkloadSpec& workload, uint64_t seed) {
   std::string text;
   add_line(text, "prompt_tokens", workload.prompt_tokens);
   add_line(text, "output_tokens", workload.output_tokens);
@@ -133,6 +145,16 @@ std::string workload_text(const WorkloadSpec& workload) {
   add_line(text, "requests", workload.requests);
   add_line(text, "sampling", workload.sampling);
   add_line(text, "ignore_eos", workload.ignore_eos ? 1 : 0);
+  if (workload.arrivals.kind != ArrivalSpec::Kind::kClosed) {
+    add_line(text, "arrivals", workload.arrivals.label());
+    add_line(text, "arrivals_seed", std::to_string(seed));
+  }
+  const auto add_slo = [&](std::string_view key, const std::optional<double>& ms) {
+    if (ms) add_line(text, key, str_format("%.17g", *ms));
+  };
+  add_slo("slo_ttft_ms", workload.slo.ttft_ms);
+  add_slo("slo_tpot_ms", workload.slo.tpot_ms);
+  add_slo("slo_e2e_ms", workload.slo.e2e_ms);
   return text;
 }
 
@@ -140,6 +162,7 @@ std::string inputs_text(const PlanInputs& inputs) {
   std::string text;
   add_line(text, "model", inputs.model_hash);
   add_line(text, "prompts", inputs.prompt_pool_hash);
+  if (!inputs.arrival_trace_hash.empty()) add_line(text, "arrivals", inputs.arrival_trace_hash);
   add_line(text, "program", inputs.binary_hash);
   return text;
 }
@@ -149,7 +172,8 @@ std::vector<PlannedCell> plan_cells(const ExperimentSpec& spec, const WorkloadSp
   std::vector<PlannedCell> cells;
   std::map<std::string, int64_t> seen;
   for (size_t i = 0; i < spec.stacks.size(); ++i) {
-    std::string text = stack_text(spec.stacks[i]) + workload_text(workload) + inputs;
+    std::string text =
+        stack_text(spec.stacks[i]) + workload_text(workload, spec.measure.seed) + inputs;
     // Two stacks that are alike (an A/A comparison) are two cells all the same.
     if (const int64_t copy = seen[text]++; copy > 0) add_line(text, "copy", copy);
     cells.push_back({i, spec.stacks[i].name + "@" + workload.label(), content_hash(text)});

@@ -19,6 +19,7 @@ struct PlanInputs {
   std::string model_origin;
   bool model_is_fallback = false;
   std::string prompt_pool_hash;
+  std::string arrival_trace_hash = {};  ///< "" without traces.
   std::string binary_hash;
 };
 

@@ -39,7 +39,8 @@ struct PromptPool {
                                                    const std::filesystem::path& path);
 
 struct WorkloadRequests {
-  std::vector<Request> requests;  ///< workload.requests of them, each of prompt_tokens tokens.
+  /// workload.requests of them, each of prompt_tokens tokens, without arrival times.
+  std::vector<Request> requests;
   /// Text was hashed to token ids because the model has no tokenizer: lengths are those asked for,
   /// but the words mean nothing (threat `synthetic_tokens`).
   bool synthetic_tokens = false;

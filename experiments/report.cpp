@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <unordered_map>
 
-#include "attribution/time_class.h"
 #include "base/strings.h"
 #include "experiments/report_render.h"
 
@@ -17,44 +15,36 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kFormatNames = {"terminal", "markdown", "csv", "json"};
 
-// v_token_time has the newest trace of an experiment; a report may be about an older run. One query
-// for all cells, because a report must not slow down with their number.
-constexpr const char* kTokenTimeSql =
-    "SELECT trace.cell_id, trace.window_ns, trace.tokens, token_time.time_class,"
-    " token_time.class_group, sum(token_time.ns)"
-    " FROM trace JOIN token_time USING (trace_id)"
-    " WHERE trace.trace_id IN (SELECT max(trace_id) FROM trace JOIN cell USING (cell_id)"
-    "  WHERE cell.run_id = %lld GROUP BY cell_id)"
-    " GROUP BY trace.cell_id, token_time.time_class";
-
-int64_t integer(const std::optional<std::string>& text) {
-  return text ? std::strtoll(text->c_str(), nullptr, 10) : 0;
-}
-
-size_t class_position(const ReportTimeClass& time_class) {
-  return static_cast<size_t>(
-      std::find(kTimeClassNames.begin(), kTimeClassNames.end(), time_class.name) -
-      kTimeClassNames.begin());
-}
-
 Result<std::unordered_map<int64_t, ReportTokenTime>> load_token_times(const db::Store& store,
                                                                       int64_t run_id) {
-  TRIPTYCH_TRY(const db::Store::Table table,
-               store.query(str_format(kTokenTimeSql, static_cast<long long>(run_id))));
+  TRIPTYCH_TRY(const std::vector<db::CellTimeRow> rows, store.cell_times(run_id));
   std::unordered_map<int64_t, ReportTokenTime> times;
-  for (const auto& row : table.rows) {
-    ReportTokenTime& time = times[integer(row[0])];
-    time.window_ns = integer(row[1]);
-    time.tokens = integer(row[2]);
-    time.classes.push_back({row[3].value_or(""), row[4].value_or(""), integer(row[5])});
-  }
-  for (auto& [cell_id, time] : times) {
-    time.residual_ns = time.window_ns;
-    for (const ReportTimeClass& part : time.classes) time.residual_ns -= part.ns;
-    std::sort(time.classes.begin(), time.classes.end(),
-              [](const auto& a, const auto& b) { return class_position(a) < class_position(b); });
+  for (const db::CellTimeRow& row : rows) {
+    const auto [found, added] = times.try_emplace(row.cell_id);
+    ReportTokenTime& time = found->second;
+    if (added) time.residual_ns = row.window_ns;
+    time.window_ns = row.window_ns;
+    time.tokens = row.tokens;
+    time.residual_ns -= row.ns;
+    time.classes.push_back({row.time_class, row.group, row.ns});
   }
   return times;
+}
+
+/// Percentiles and goodput, where the workload has arrivals or promises: a closed loop without
+/// either is described by its medians.
+Status load_serving(const db::Store& store, int64_t run_id, std::span<const db::CellRow> cells,
+                    std::unordered_map<int64_t, ReportCell>& by_id) {
+  const bool asked = std::any_of(cells.begin(), cells.end(), [](const db::CellRow& cell) {
+    return cell.arrivals != "closed" || cell.slo_ttft_ns || cell.slo_tpot_ns || cell.slo_e2e_ns ||
+           cell.kv_cache_tokens > 0;
+  });
+  if (!asked) return {};
+  TRIPTYCH_TRY(const std::vector<db::ServingRow> serving, store.serving(run_id));
+  TRIPTYCH_TRY(const std::vector<db::LatencyRow> latencies, store.latencies(run_id));
+  for (const db::ServingRow& row : serving) by_id[row.cell_id].serving = row;
+  for (const db::LatencyRow& row : latencies) by_id[row.cell_id].latencies[row.metric] = row;
+  return {};
 }
 
 Result<db::RunRow> find_run(const db::Store& store, int64_t run_id) {
@@ -85,6 +75,7 @@ Status load_cells(const db::Store& store, ReportData& data,
   for (const db::CellFactsRow& row : facts) by_id[row.cell_id].facts = row;
   for (const db::SummaryRow& row : summaries) by_id[row.cell_id].summaries[row.metric] = row;
   for (auto& [cell_id, time] : token_times) by_id[cell_id].token_time = std::move(time);
+  TRIPTYCH_RETURN_IF_ERROR(load_serving(store, run_id, cells, by_id));
   for (const db::CellRow& row : cells) {
     ReportCell& cell = by_id[row.cell_id];
     cell.row = row;

@@ -36,6 +36,8 @@ struct ReportCell {
   std::optional<db::CellFactsRow> facts;            ///< Absent for cells that did not run.
   std::map<std::string, db::SummaryRow> summaries;  ///< By metric: "tpot_ns", ...
   std::optional<ReportTokenTime> token_time;
+  std::optional<db::ServingRow> serving;            ///< With arrivals, promises or a KV budget.
+  std::map<std::string, db::LatencyRow> latencies;  ///< The same; by metric: "ttft", ...
   /// Median TPOT / floor of a decode step; absent without both.
   [[nodiscard]] std::optional<double> floor_ratio() const;
 };

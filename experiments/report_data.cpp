@@ -29,6 +29,7 @@ Json number(std::optional<double> value) {
 }
 
 std::string_view unit_of(std::string_view metric) {
+  if (metric == "goodput_per_s") return "requests/s";
   return metric == "tokens_per_s" ? "tokens/s" : "ns";
 }
 
@@ -99,6 +100,17 @@ void add_cell(const ReportCell& cell, CsvRows& rows) {
     add("fact", "max_logit_error", exact(cell.facts->max_logit_error), "logit");
     add("fact", "perplexity", exact(cell.facts->perplexity), "perplexity");
     add("fact", "trace_dilation", exact(cell.facts->trace_dilation), "ratio");
+  }
+  if (cell.serving) {
+    add("serving", "requests_per_s", exact(cell.serving->requests_per_s), "requests/s");
+    add("serving", "goodput_per_s", exact(cell.serving->goodput_per_s), "requests/s");
+    add("serving", "slo_attainment", exact(cell.serving->slo_attainment), "ratio");
+    add("serving", "preemptions", whole(cell.serving->preemptions), "");
+  }
+  for (const auto& [metric, row] : cell.latencies) {
+    add("latency", metric + "_p50", exact(row.p50_ns), "ns");
+    add("latency", metric + "_p90", exact(row.p90_ns), "ns");
+    add("latency", metric + "_p99", exact(row.p99_ns), "ns");
   }
   if (!cell.token_time) return;
   for (const ReportTimeClass& part : cell.token_time->classes) {
@@ -193,6 +205,20 @@ Json cell_json(const ReportCell& cell) {
     json["max_logit_error"] = number(cell.facts->max_logit_error);
     json["perplexity"] = number(cell.facts->perplexity);
     json["trace_dilation"] = number(cell.facts->trace_dilation);
+  }
+  if (cell.serving) {
+    json["serving"] = {{"requests_per_s", number(cell.serving->requests_per_s)},
+                       {"goodput_per_s", number(cell.serving->goodput_per_s)},
+                       {"slo_attainment", number(cell.serving->slo_attainment)},
+                       {"preemptions", cell.serving->preemptions}};
+    Json latencies = Json::object();
+    for (const auto& [metric, latency] : cell.latencies) {
+      latencies[metric] = {{"p50_ns", number(latency.p50_ns)},
+                           {"p90_ns", number(latency.p90_ns)},
+                           {"p99_ns", number(latency.p99_ns)},
+                           {"samples", latency.samples}};
+    }
+    json["latencies"] = std::move(latencies);
   }
   if (cell.token_time) json["token_time"] = token_time_json(*cell.token_time);
   return json;

@@ -156,6 +156,51 @@ void add_speed(const ReportComparison& comparison, Document& document) {
   if (!missing.rows.empty()) document.push_back({Kind::kFields, "", std::move(missing)});
 }
 
+/// "12.3 / 45.6": two percentiles in ms.
+std::optional<std::string> percentiles(const ReportCell& cell, const std::string& metric) {
+  const auto found = cell.latencies.find(metric);
+  if (found == cell.latencies.end()) return std::nullopt;
+  return format_significant(found->second.p50_ns * 1e-6, 3) + " / " +
+         format_significant(found->second.p99_ns * 1e-6, 3);
+}
+
+std::string serving_note(const db::CellRow& cell) {
+  std::vector<std::string> promises;
+  const auto add = [&](const char* name, const std::optional<int64_t>& ns) {
+    if (!ns) return;
+    promises.push_back(std::string(name) + " " + format_duration_ns(static_cast<double>(*ns)));
+  };
+  add("TTFT", cell.slo_ttft_ns);
+  add("TPOT", cell.slo_tpot_ns);
+  add("e2e", cell.slo_e2e_ns);
+  return "arrivals: " + cell.arrivals + "; " +
+         (promises.empty() ? "nothing is promised, so there is no goodput"
+                           : "goodput counts requests within " + join(promises, ", ")) +
+         ".";
+}
+
+void add_serving(const ReportComparison& comparison, Document& document) {
+  TextTable table = make_table(
+      {"stack", "req/s", "goodput/s", "queue ms", "TTFT ms", "TPOT ms", "e2e ms", "preempted"});
+  for (const ReportCell& cell : comparison.cells) {
+    if (!cell.serving) continue;
+    const db::ServingRow& serving = *cell.serving;
+    std::optional<std::string> goodput;
+    if (serving.goodput_per_s) {
+      goodput = format_significant(*serving.goodput_per_s, 3) +
+                str_format(" (%.0f %%)", *serving.slo_attainment * 100);
+    }
+    table.rows.push_back({shortened(cell.row.stack), format_significant(serving.requests_per_s, 3),
+                          goodput, percentiles(cell, "queue"), percentiles(cell, "ttft"),
+                          percentiles(cell, "tpot"), percentiles(cell, "e2e"),
+                          std::to_string(serving.preemptions)});
+  }
+  if (table.rows.empty()) return;
+  document.push_back({Kind::kCaption, "Serving (all requests, p50 / p99)", {}});
+  document.push_back({Kind::kTable, "", std::move(table)});
+  document.push_back({Kind::kParagraph, serving_note(comparison.cells.front().row), {}});
+}
+
 std::string factor_text(double log_value) { return format_significant(std::exp(log_value), 3); }
 
 /// Rows of one method. The product of its factors is F.
@@ -193,7 +238,8 @@ void add_decomposition(std::span<const db::DecompositionRow> rows, Document& doc
                       "F = " +
                           with_interval(factor_text(first.log_total) + "x", first.log_total_lo,
                                         first.log_total_hi, factor_text) +
-                          str_format(" faster (wall time per output token, %lld blocks). ",
+                          str_format(" faster (%s per output token, %lld blocks). ",
+                                     first.metric == "ns_per_token" ? "wall time" : "latency",
                                      static_cast<long long>(first.blocks)) +
                           "The factors of one method multiply to F; shares are ln f / ln F." +
                           (first.confounded.empty() ? "" : " Confounded: " + first.confounded),
@@ -336,6 +382,7 @@ Document make_document(const ReportData& data, const ReportContext& context) {
     document.push_back({Kind::kHeading, comparison.label, {}});
     add_axes(comparison, document);
     add_speed(comparison, document);
+    add_serving(comparison, document);
     add_decompositions(comparison, document);
     add_token_times(comparison, document);
     add_threats("Threats to validity", comparison.threats, document);

@@ -2,9 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/run_rows.h"
 
+#include <cmath>
+#include <optional>
+
 #include "base/units.h"
 
 namespace triptych {
+
+namespace {
+
+std::optional<int64_t> slo_ns(const std::optional<double>& ms) {
+  if (!ms) return std::nullopt;
+  return std::llround(*ms * 1e6);
+}
+
+}  // namespace
 
 db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, const RunPlan& plan,
                         const Environment& environment, const BuildInfo& build) {
@@ -58,6 +70,12 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.eos_policy = workload.ignore_eos ? "ignore" : "stop";
   row.prompt_pool = workload.prompts.filename().string();
   row.prompt_pool_hash = pool.hash;
+  row.arrivals = workload.arrivals.label();
+  row.slo_ttft_ns = slo_ns(workload.slo.ttft_ms);
+  row.slo_tpot_ns = slo_ns(workload.slo.tpot_ms);
+  row.slo_e2e_ns = slo_ns(workload.slo.e2e_ms);
+  row.kv_cache_tokens = stack.kv_cache_tokens;
+  row.prefill_chunk = stack.runtime.has(RuntimeFeature::kChunkedPrefill) ? stack.prefill_chunk : 0;
   row.timing_boundary = "submit_to_token_on_host";
   row.model = inputs.model_name;
   row.model_origin = inputs.model_origin;

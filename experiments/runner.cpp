@@ -57,6 +57,17 @@ Result<std::map<std::filesystem::path, PromptPool>> load_pools(const ExperimentS
   return pools;
 }
 
+Result<std::map<std::filesystem::path, ArrivalTrace>> load_traces(const ExperimentSpec& spec) {
+  std::map<std::filesystem::path, ArrivalTrace> traces;
+  for (const WorkloadSpec& workload : spec.workloads) {
+    const std::filesystem::path& path = workload.arrivals.trace;
+    if (workload.arrivals.kind != ArrivalSpec::Kind::kTrace || traces.contains(path)) continue;
+    TRIPTYCH_TRY(ArrivalTrace trace, load_arrival_trace(path));
+    traces.emplace(path, std::move(trace));
+  }
+  return traces;
+}
+
 /// Prompts that this model cannot read are bad input. A workload that is too long for it is not:
 /// its cells become rows with the reason.
 Status check_prompts(const ExperimentSpec& spec, const PreparedExperiment& prepared) {
@@ -65,17 +76,23 @@ Status check_prompts(const ExperimentSpec& spec, const PreparedExperiment& prepa
     const Result<WorkloadRequests> requests =
         build_requests(prepared.pools.at(workload.prompts), checkpoint.tokenizer().get(),
                        checkpoint.config(), workload);
-    if (!requests && requests.error().code == ErrorCode::kInvalidArgument) {
+    if (requests) {
+      std::vector<Request> timed = requests->requests;
+      TRIPTYCH_RETURN_IF_ERROR(set_arrivals(spec, prepared, workload, timed));
+    } else if (requests.error().code == ErrorCode::kInvalidArgument) {
       return Unexpected{requests.error()};
     }
   }
   return {};
 }
 
-/// One hash for all pools: that of the pool, or of the list of hashes when there are several.
-std::string pools_hash(const std::map<std::filesystem::path, PromptPool>& pools) {
+/// One hash for all files: that of the file, or of the list of hashes when there are several; ""
+/// without any.
+template <class File>
+std::string files_hash(const std::map<std::filesystem::path, File>& files) {
   std::vector<std::string> hashes;
-  for (const auto& [path, pool] : pools) hashes.push_back(pool.hash);
+  for (const auto& [path, file] : files) hashes.push_back(file.hash);
+  if (hashes.empty()) return "";
   return hashes.size() == 1 ? hashes.front() : content_hash(join(hashes, ","));
 }
 
@@ -333,17 +350,27 @@ cpu::Ceilings measure_machine_ceilings() {
   return cpu::measure_ceilings(pool);
 }
 
+Status set_arrivals(const ExperimentSpec& spec, const PreparedExperiment& prepared,
+                    const WorkloadSpec& workload, std::span<Request> requests) {
+  const auto trace = prepared.traces.find(workload.arrivals.trace);
+  return schedule_arrivals(workload.arrivals,
+                           trace == prepared.traces.end() ? nullptr : &trace->second,
+                           spec.measure.seed, requests);
+}
+
 Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec) {
   PreparedExperiment prepared;
   TRIPTYCH_RETURN_IF_ERROR(open_model(spec, prepared));
   TRIPTYCH_TRY(prepared.pools, load_pools(spec));
+  TRIPTYCH_TRY(prepared.traces, load_traces(spec));
   TRIPTYCH_RETURN_IF_ERROR(check_prompts(spec, prepared));
   PlanInputs& inputs = prepared.inputs;
   inputs.model_hash = prepared.checkpoint->hash();
   inputs.model_name = prepared.checkpoint->config().name;
   inputs.model_origin = prepared.checkpoint->origin();
   inputs.model_is_fallback = !prepared.fallback_reason.empty();
-  inputs.prompt_pool_hash = pools_hash(prepared.pools);
+  inputs.prompt_pool_hash = files_hash(prepared.pools);
+  inputs.arrival_trace_hash = files_hash(prepared.traces);
   TRIPTYCH_TRY(inputs.binary_hash, file_hash("/proc/self/exe"));
   TRIPTYCH_TRY(prepared.plan, make_plan(spec, inputs));
   return prepared;

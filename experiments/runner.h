@@ -45,7 +45,8 @@ struct RunOptions {
 struct PreparedExperiment {
   std::shared_ptr<const Checkpoint> checkpoint;
   std::string fallback_reason;  ///< Why `model_fallback` took the model's place; "" if it did not.
-  std::map<std::filesystem::path, PromptPool> pools;  ///< By WorkloadSpec::prompts.
+  std::map<std::filesystem::path, PromptPool> pools;     ///< By WorkloadSpec::prompts.
+  std::map<std::filesystem::path, ArrivalTrace> traces;  ///< By ArrivalSpec::trace.
   PlanInputs inputs;
   RunPlan plan;
 };
@@ -54,6 +55,10 @@ struct PreparedExperiment {
 /// pools and this program, and makes the plan. Errors: those of open_checkpoint and make_plan; a
 /// missing prompt pool.
 [[nodiscard]] Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec);
+
+/// Gives the requests of a workload their arrival times. Errors: those of schedule_arrivals.
+[[nodiscard]] Status set_arrivals(const ExperimentSpec& spec, const PreparedExperiment& prepared,
+                                  const WorkloadSpec& workload, std::span<Request> requests);
 
 enum class RunEnd : uint8_t {
   kComplete,      ///< Every cell is done.

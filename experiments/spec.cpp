@@ -178,6 +178,7 @@ std::string WorkloadSpec::label() const {
   if (requests != concurrency) {
     text += str_format(",requests=%lld", static_cast<long long>(requests));
   }
+  if (arrivals.kind != ArrivalSpec::Kind::kClosed) text += ",arrivals=" + arrivals.label();
   return text;
 }
 

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/runtime_features.h"
 #include "engine/weights.h"
+#include "experiments/arrivals.h"
 #include "experiments/yaml_tree.h"
 
 namespace triptych {
@@ -29,7 +30,9 @@ struct StackSpec {
   RuntimeFeatures runtime;
   WeightScheme weights = WeightScheme::kF16;
   KvFormat kv = KvFormat::kF16;
-  int num_threads = 0;  ///< 0 = all.
+  int num_threads = 0;          ///< 0 = all.
+  int64_t kv_cache_tokens = 0;  ///< The KV budget; 0 = enough for every slot.
+  int64_t prefill_chunk = 512;  ///< Prompt tokens a step, with the feature chunked_prefill.
   SourcePlace place;
 };
 
@@ -37,12 +40,15 @@ struct WorkloadSpec {
   std::filesystem::path prompts;  ///< JSONL (see prompt_pool.h), resolved like `path` below.
   int64_t prompt_tokens = 0;      ///< Every prompt is cut, or continued from the pool, to this.
   int64_t output_tokens = 0;
-  int64_t concurrency = 1;
-  int64_t requests = 0;  ///< Per timed pass; default = concurrency.
+  int64_t concurrency = 1;  ///< Most requests that run together; closed loop: clients.
+  int64_t requests = 0;     ///< Per timed pass; default = concurrency.
+  ArrivalSpec arrivals;
+  SloSpec slo;
   std::string sampling = "greedy";
   bool ignore_eos = true;
 
-  /// "c=1,prompt=32,output=64"; ",requests=N" is appended when it is not the concurrency.
+  /// "c=1,prompt=32,output=64"; ",requests=N" is appended when it is not the concurrency, and
+  /// ",arrivals=..." when the loop is not closed.
   [[nodiscard]] std::string label() const;
 };
 

@@ -26,6 +26,13 @@ void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec
 void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
                     ExperimentSpec& spec);
 
+/// `workload.arrivals`: one process, or a list of them, each a workload point of its own; closed if
+/// it is not given.
+[[nodiscard]] std::vector<ArrivalSpec> read_arrivals(YamlReader& reader, const YamlValue& workload,
+                                                     const std::filesystem::path& folder);
+/// `workload.slo`.
+[[nodiscard]] SloSpec read_slo(YamlReader& reader, const YamlValue& workload);
+
 /// Name of a stack or decomposition: 1 to 48 of a-z, 0-9, '_' and '-'. False notes an error.
 [[nodiscard]] bool check_name(YamlReader& reader, const SourcePlace& place, const std::string& name,
                               std::string_view what);

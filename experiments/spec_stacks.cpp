@@ -13,8 +13,10 @@ namespace triptych {
 namespace {
 
 constexpr std::array<std::string_view, 4> kModelKeys = {"path", "synthetic", "seed", "layers"};
-constexpr std::array<std::string_view, 7> kStackKeys = {"engine",  "runtime", "weights", "kv",
-                                                        "threads", "linear",  "parallel"};
+constexpr std::array<std::string_view, 9> kStackKeys = {
+    "engine", "runtime",  "weights",         "kv",           "threads",
+    "linear", "parallel", "kv_cache_tokens", "prefill_chunk"};
+constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "openai"};
 constexpr std::array<std::string_view, 2> kKvFormats = {"f16", "f32"};
 constexpr std::array<std::string_view, 5> kParallelKeys = {"tp", "instances", "devices", "link",
@@ -206,6 +208,16 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
     read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
   }
   read_fixed_axes(reader, entry.value, what, stack);
+  if (const YamlValue* tokens = entry.value.find("kv_cache_tokens")) {
+    stack.kv_cache_tokens = reader.integer(*tokens, what + ".kv_cache_tokens", 0, kMostTokens);
+  }
+  if (const YamlValue* chunk = entry.value.find("prefill_chunk")) {
+    stack.prefill_chunk = reader.integer(*chunk, what + ".prefill_chunk", 1, kMostTokens);
+    if (!stack.runtime.has(RuntimeFeature::kChunkedPrefill)) {
+      reader.error(chunk->place,
+                   what + ".prefill_chunk: the runtime does not have the feature chunked_prefill");
+    }
+  }
 
   const auto all_weights =
       read_axis<WeightScheme>(reader, entry.value, "weights", what, WeightScheme::kF16,

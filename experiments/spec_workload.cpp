@@ -14,9 +14,9 @@
 namespace triptych {
 namespace {
 
-constexpr std::array<std::string_view, 7> kWorkloadKeys = {
-    "prompts",  "prompt_tokens", "output_tokens", "concurrency",
-    "requests", "sampling",      "ignore_eos"};
+constexpr std::array<std::string_view, 9> kWorkloadKeys = {
+    "prompts",  "prompt_tokens", "output_tokens", "concurrency", "requests",
+    "arrivals", "slo",           "sampling",      "ignore_eos"};
 constexpr std::array<std::string_view, 1> kSamplings = {"greedy"};
 
 /// The number fields, in the order in which combinations are counted: the last varies fastest.
@@ -177,13 +177,21 @@ void exclude(YamlReader& reader, const YamlValue& root, std::vector<Point>& poin
 void add_workloads(YamlReader& reader, const Fields& fields, const std::vector<Point>& points,
                    const WorkloadSpec& base, ExperimentSpec& spec) {
   std::set<std::string> labels;
+  for (const WorkloadSpec& workload : spec.workloads) labels.insert(workload.label());
   for (const Point& point : points) {
     WorkloadSpec workload = base;
     workload.prompt_tokens = point[0];
     workload.output_tokens = point[1];
     workload.concurrency = point[2] == 0 ? 1 : point[2];
     workload.requests = point[kRequests] == 0 ? workload.concurrency : point[kRequests];
-    if (workload.requests < workload.concurrency) {
+    const bool closed = workload.arrivals.kind == ArrivalSpec::Kind::kClosed;
+    if (!closed && point[kRequests] == 0) {
+      reader.error(spec.workload_place,
+                   "workload.requests: expected with arrivals, which go on as long as there are "
+                   "requests");
+      return;
+    }
+    if (closed && workload.requests < workload.concurrency) {
       reader.error(fields[kRequests].place,
                    str_format("workload.requests: %lld requests never reach a concurrency of %lld",
                               static_cast<long long>(workload.requests),
@@ -224,13 +232,18 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
   if (const YamlValue* ignore_eos = section->find("ignore_eos")) {
     base.ignore_eos = reader.boolean(*ignore_eos, "workload.ignore_eos");
   }
+  base.slo = read_slo(reader, *section);
+  const std::vector<ArrivalSpec> all_arrivals = read_arrivals(reader, *section, folder);
   Fields fields;
   for (size_t i = 0; i < fields.size(); ++i) fields[i] = read_field(reader, *section, i);
   const auto groups = read_zip(reader, root, fields);
   if (reader.has_errors()) return;  // combinations of wrong values would only repeat the errors
   std::vector<Point> points = expand(reader, fields, groups);
   exclude(reader, root, points);
-  if (!reader.has_errors()) add_workloads(reader, fields, points, base, spec);
+  for (const ArrivalSpec& arrivals : all_arrivals) {
+    base.arrivals = arrivals;
+    if (!reader.has_errors()) add_workloads(reader, fields, points, base, spec);
+  }
 }
 
 }  // namespace triptych

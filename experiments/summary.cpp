@@ -3,6 +3,7 @@
 #include "experiments/summary.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "attribution/speedup.h"
@@ -48,9 +49,34 @@ StackSamples samples_of(const CellMeasurement& cell, const std::set<int64_t>& bl
   StackSamples samples;
   samples.stack = cell.row.stack;
   for (const db::BlockRow& block : cell.blocks) {
-    if (blocks.contains(block.block_index)) samples.cost.push_back(ns_per_token(block));
+    if (blocks.contains(block.block_index)) samples.cost.push_back(cost(cell.row, block));
   }
   return samples;
+}
+
+/// Median latency from submission to last token over the requests of a pass, ns.
+double e2e_ns(const db::BlockRow& block) {
+  std::vector<double> values;
+  for (const db::RequestRow& request : block.requests) {
+    values.push_back(static_cast<double>(request.e2e_ns));
+  }
+  return median(values);
+}
+
+bool meets_slo(const db::CellRow& cell, const db::RequestRow& request) {
+  return (!cell.slo_ttft_ns || request.ttft_ns <= *cell.slo_ttft_ns) &&
+         (!cell.slo_tpot_ns || !request.tpot_ns ||
+          *request.tpot_ns <= static_cast<double>(*cell.slo_tpot_ns)) &&
+         (!cell.slo_e2e_ns || request.e2e_ns <= *cell.slo_e2e_ns);
+}
+
+/// Requests per second that got everything they were promised; absent without a promise.
+std::optional<double> goodput_per_s(const db::CellRow& cell, const db::BlockRow& block) {
+  if (!cell.slo_ttft_ns && !cell.slo_tpot_ns && !cell.slo_e2e_ns) return std::nullopt;
+  const auto kept =
+      std::count_if(block.requests.begin(), block.requests.end(),
+                    [&](const db::RequestRow& request) { return meets_slo(cell, request); });
+  return 1e9 * static_cast<double>(kept) / static_cast<double>(block.wall_ns);
 }
 
 void append_rows(const Decomposition& from, const DecomposeSpec& spec, const db::CellRow& cell,
@@ -78,7 +104,7 @@ void append_rows(const Decomposition& from, const DecomposeSpec& spec, const db:
     row.log_total_lo = from.log_total_interval.lo;
     row.log_total_hi = from.log_total_interval.hi;
     row.blocks = blocks;
-    row.metric = "ns_per_token";
+    row.metric = cost_metric(cell);
     row.confounded = spec.confounded;
     rows.push_back(std::move(row));
   }
@@ -108,24 +134,39 @@ double ttft_ns(const db::BlockRow& block) {
   return median(values);
 }
 
+double e2e_ns_per_token(const db::BlockRow& block) {
+  TRIPTYCH_CHECK(block.output_tokens > 0, "a pass without output tokens was stored");
+  double sum = 0;
+  for (const db::RequestRow& request : block.requests) sum += static_cast<double>(request.e2e_ns);
+  return sum / static_cast<double>(block.output_tokens);
+}
+
+std::string_view cost_metric(const db::CellRow& cell) {
+  return cell.arrivals == "closed" ? "ns_per_token" : "e2e_ns_per_token";
+}
+
+double cost(const db::CellRow& cell, const db::BlockRow& block) {
+  return cell.arrivals == "closed" ? ns_per_token(block) : e2e_ns_per_token(block);
+}
+
 std::vector<db::SummaryRow> summarize(const CellMeasurement& cell,
                                       const BootstrapOptions& options) {
-  std::vector<double> tpot;
-  std::vector<double> ttft;
-  std::vector<double> rate;
-  std::vector<double> cost;
+  std::map<std::string_view, std::vector<double>> values;
   for (const db::BlockRow& block : cell.blocks) {
-    if (const auto value = tpot_ns(block)) tpot.push_back(*value);
-    ttft.push_back(ttft_ns(block));
-    cost.push_back(ns_per_token(block));
-    rate.push_back(1e9 / cost.back());
+    if (const auto value = tpot_ns(block)) values["tpot_ns"].push_back(*value);
+    values["ttft_ns"].push_back(ttft_ns(block));
+    values["e2e_ns"].push_back(e2e_ns(block));
+    values["ns_per_token"].push_back(ns_per_token(block));
+    values["e2e_ns_per_token"].push_back(e2e_ns_per_token(block));
+    values["tokens_per_s"].push_back(1e9 / ns_per_token(block));
+    if (const auto value = goodput_per_s(cell.row, block)) {
+      values["goodput_per_s"].push_back(*value);
+    }
   }
   std::vector<db::SummaryRow> rows;
-  if (cell.blocks.empty()) return rows;
-  if (!tpot.empty()) rows.push_back(summary_row(cell, "tpot_ns", tpot, options));
-  rows.push_back(summary_row(cell, "ttft_ns", ttft, options));
-  rows.push_back(summary_row(cell, "tokens_per_s", rate, options));
-  rows.push_back(summary_row(cell, "ns_per_token", cost, options));
+  for (const auto& [metric, samples] : values) {
+    rows.push_back(summary_row(cell, metric, samples, options));
+  }
   return rows;
 }
 

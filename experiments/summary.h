@@ -27,15 +27,22 @@ struct CellMeasurement {
   [[nodiscard]] bool usable() const { return row.status != "failed" && row.status != "skipped"; }
 };
 
-/// Wall time of a pass per output token, ns: what a decomposition divides.
+/// Wall time of a pass per output token, ns: what a decomposition divides in a closed loop.
 [[nodiscard]] double ns_per_token(const db::BlockRow& block);
+/// Latency from submission to last token, summed over the requests of a pass, per output token, ns:
+/// what a decomposition divides in an open loop, where the arrivals decide how long a pass takes.
+[[nodiscard]] double e2e_ns_per_token(const db::BlockRow& block);
+/// What a decomposition divides for a cell: "ns_per_token" or "e2e_ns_per_token".
+[[nodiscard]] std::string_view cost_metric(const db::CellRow& cell);
+[[nodiscard]] double cost(const db::CellRow& cell, const db::BlockRow& block);
 /// Median TPOT over the requests of a pass, ns; absent when every request has one token.
 [[nodiscard]] std::optional<double> tpot_ns(const db::BlockRow& block);
 /// Median TTFT over the requests of a pass, ns.
 [[nodiscard]] double ttft_ns(const db::BlockRow& block);
 
-/// tpot_ns, ttft_ns, tokens_per_s and ns_per_token: one value a block, their median and its
-/// bootstrap interval. No rows without blocks.
+/// tpot_ns, ttft_ns, e2e_ns, tokens_per_s, ns_per_token, e2e_ns_per_token, and with a promise
+/// goodput_per_s: one value a block, their median and its bootstrap interval. No rows without
+/// blocks.
 [[nodiscard]] std::vector<db::SummaryRow> summarize(const CellMeasurement& cell,
                                                     const BootstrapOptions& options);
 

@@ -46,9 +46,9 @@ using Cells = std::span<const CellMeasurement>;
 
 bool measured(const CellMeasurement& cell) { return cell.usable() && !cell.blocks.empty(); }
 
-std::vector<double> costs(std::span<const db::BlockRow> blocks) {
+std::vector<double> costs(const CellMeasurement& cell) {
   std::vector<double> values;
-  for (const db::BlockRow& block : blocks) values.push_back(ns_per_token(block));
+  for (const db::BlockRow& block : cell.blocks) values.push_back(cost(cell.row, block));
   return values;
 }
 
@@ -73,7 +73,7 @@ void find_few_blocks(Cells cells, Collector& out) {
 }
 
 void find_outliers(const CellMeasurement& cell, Collector& out) {
-  const std::vector<double> values = costs(cell.blocks);
+  const std::vector<double> values = costs(cell);
   const double middle = median(values);
   const auto worst = std::max_element(values.begin(), values.end());
   const auto count = std::count_if(values.begin(), values.end(),
@@ -88,7 +88,7 @@ void find_outliers(const CellMeasurement& cell, Collector& out) {
 }
 
 void find_drift(const CellMeasurement& cell, Collector& out) {
-  const std::vector<double> values = costs(cell.blocks);
+  const std::vector<double> values = costs(cell);
   if (values.size() < 4) return;  // two halves of at least two
   const std::span<const double> all(values);
   const double before = median(all.first(values.size() / 2));

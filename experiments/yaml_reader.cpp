@@ -146,6 +146,20 @@ int64_t YamlReader::integer(const YamlValue& value, std::string_view what, int64
   return lowest;
 }
 
+double YamlReader::number(const YamlValue& value, std::string_view what, double lowest,
+                          double highest) {
+  if (value.kind == YamlValue::Kind::kScalar && !value.quoted && !value.text.empty()) {
+    double number = 0;
+    const char* const end = value.text.data() + value.text.size();
+    const auto [stop, error] = std::from_chars(value.text.data(), end, number);
+    if (error == std::errc() && stop == end && number >= lowest && number <= highest) return number;
+  }
+  error(value.place,
+        str_format("%s: expected a number from %g to %g, found %s", std::string(what).c_str(),
+                   lowest, highest, describe_value(value).c_str()));
+  return lowest;
+}
+
 bool YamlReader::boolean(const YamlValue& value, std::string_view what) {
   if (value.kind == YamlValue::Kind::kScalar && !value.quoted) {
     if (value.text == "true") return true;

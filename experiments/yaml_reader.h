@@ -50,6 +50,9 @@ class YamlReader {
   /// A decimal integer in [lowest, highest].
   [[nodiscard]] int64_t integer(const YamlValue& value, std::string_view what, int64_t lowest,
                                 int64_t highest);
+  /// A finite decimal number in [lowest, highest].
+  [[nodiscard]] double number(const YamlValue& value, std::string_view what, double lowest,
+                              double highest);
   /// true or false.
   [[nodiscard]] bool boolean(const YamlValue& value, std::string_view what);
   /// A scalar that is one of `allowed`.

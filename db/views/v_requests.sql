@@ -14,14 +14,23 @@ CREATE VIEW v_requests (
   prompt_tokens,  -- tokens
   output_tokens,  -- tokens
   itl_ns,         -- JSON array of ns, gaps between tokens
+  submit_ns,      -- ns after the pass began; with arrivals: when it was due
+  queue_ns,       -- ns, submission to the first step that read it
+  preemptions,    -- times its KV cache was given up and computed again
+  meets_slo,      -- 1 or 0; NULL where nothing was promised
   run_id,
   cell_id,
   block_id
 ) AS
 SELECT run.experiment, cell.name, cell.stack, cell.comparison, block.block_index,
        request.request_index, request.ttft_ns, request.tpot_ns, request.e2e_ns,
-       request.prompt_tokens, request.output_tokens, request.itl_ns, cell.run_id, cell.cell_id,
-       block.block_id
+       request.prompt_tokens, request.output_tokens, request.itl_ns, request.submit_ns,
+       request.queue_ns, request.preemptions,
+       CASE WHEN coalesce(cell.slo_ttft_ns, cell.slo_tpot_ns, cell.slo_e2e_ns) IS NOT NULL
+            THEN request.ttft_ns <= coalesce(cell.slo_ttft_ns, request.ttft_ns)
+                 AND coalesce(request.tpot_ns <= cell.slo_tpot_ns, 1)
+                 AND request.e2e_ns <= coalesce(cell.slo_e2e_ns, request.e2e_ns) END,
+       cell.run_id, cell.cell_id, block.block_id
 FROM request JOIN block USING (block_id) JOIN cell USING (cell_id) JOIN run USING (run_id)
 ORDER BY cell.run_id, cell.comparison, block.block_index, block.order_index,
          request.request_index;

@@ -89,7 +89,8 @@ TEST(Migrate, CreatesOnceAndReopens) {
     Store store = Store::open(path, OpenMode::kReadWrite).value();
     RunRow run = make_run("first");
     ASSERT_TRUE(store.insert_run(run, {}));
-    EXPECT_EQ(store.query("PRAGMA user_version").value().rows[0][0], "1");
+    EXPECT_EQ(store.query("PRAGMA user_version").value().rows[0][0],
+              std::to_string(kSchemaVersion));
   }
   EXPECT_EQ(text(raw(path), "PRAGMA journal_mode"), "wal");
   const Store again = Store::open(path, OpenMode::kReadWrite).value();
@@ -208,11 +209,12 @@ TEST(Migrate, TwoAtOnceCreateOneDatabase) {
 TEST(Upgrade, AppliesTheStepsThatAreMissing) {
   const Connection c = Connection::open(":memory:", OpenMode::kReadWrite).value();
   ASSERT_TRUE(c.execute(kSchemaSql));
-  const std::array<Migration, 3> steps = {Migration{1, "this is not SQL"},
-                                          Migration{2, "CREATE TABLE two (x INTEGER) STRICT"},
-                                          Migration{3, "ALTER TABLE two ADD COLUMN y REAL"}};
-  ASSERT_TRUE(upgrade(c, 1, steps));
-  EXPECT_EQ(number(c, "PRAGMA user_version"), 3);
+  const std::array<Migration, 3> steps = {
+      Migration{kSchemaVersion, "this is not SQL"},
+      Migration{kSchemaVersion + 1, "CREATE TABLE two (x INTEGER) STRICT"},
+      Migration{kSchemaVersion + 2, "ALTER TABLE two ADD COLUMN y REAL"}};
+  ASSERT_TRUE(upgrade(c, kSchemaVersion, steps));
+  EXPECT_EQ(number(c, "PRAGMA user_version"), kSchemaVersion + 2);
   EXPECT_TRUE(c.execute("INSERT INTO two VALUES (1, 2.5)"));
 }
 
@@ -220,16 +222,80 @@ TEST(Upgrade, AFailedStepLeavesTheVersionBefore) {
   const Connection c = Connection::open(":memory:", OpenMode::kReadWrite).value();
   ASSERT_TRUE(c.execute(kSchemaSql));
   const std::array<Migration, 2> steps = {
-      Migration{2, "CREATE TABLE two (x INTEGER) STRICT"},
-      Migration{3, "CREATE TABLE three (x INTEGER) STRICT; SELECT nonsense"}};
-  const Status status = upgrade(c, 1, steps);
+      Migration{kSchemaVersion + 1, "CREATE TABLE two (x INTEGER) STRICT"},
+      Migration{kSchemaVersion + 2, "CREATE TABLE three (x INTEGER) STRICT; SELECT nonsense"}};
+  const Status status = upgrade(c, kSchemaVersion, steps);
   ASSERT_FALSE(status);
-  EXPECT_EQ(number(c, "PRAGMA user_version"), 2);
+  EXPECT_EQ(number(c, "PRAGMA user_version"), kSchemaVersion + 1);
   EXPECT_EQ(number(c, "SELECT count(*) FROM sqlite_schema WHERE name = 'three'"), 0);
 }
 
-TEST(Migrate, AnOlderSchemaIsNotReadWithoutMigration) {
-  // The list begins at version 1, so version 0 of ours is a file that contradicts itself.
+/// A database as version 1 made it, with a run of one cell, block and request.
+void make_version_1(const fs::path& path) {
+  const Connection c = raw(path);
+  ASSERT_TRUE(c.execute(bytes_of(fs::path(TRIPTYCH_SOURCE_DIR) / "tests/db/schema_v1.sql")));
+  const auto insert = [&c](const std::string& table, const std::string& row) {
+    const Status status = c.execute("INSERT INTO " + table + " VALUES (" + row + ")");
+    ASSERT_TRUE(status) << status.error().to_string();
+  };
+  insert("run",
+         "1, 'old', 'q', 'h', 'p', 't', 1, 1, 'u', 'u', 'complete', '0', 's', 0, 'c', 'b', 'cpu', "
+         "2, 3, 'os', '', '', 1.5, 2.5");
+  insert("cell",
+         "1, 1, 'h', 'full@c=1', 'c=1', 'full', 0, 'builtin', 'fast', 'f16', 'auto', 'f16', "
+         "'tp=1', 'cpu', 2, 1, 1, 8, 2, 1, 'greedy', 'ignore', 'p', 'h', 'b', 'm', 'o', 'h', "
+         "'done', ''");
+  insert("block", "1, 1, 0, 0, 'u', 1000, 2, 1, 0.5, NULL");
+  insert("request", "1, 0, 8, 2, 600, 400.0, 1000, '[400]'");
+}
+
+std::vector<std::string> columns_of_tables(const Connection& c) {
+  Statement s = c.prepare(
+                     "SELECT t.name, x.cid, x.name, x.type, x.\"notnull\", x.dflt_value, x.pk "
+                     "FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS x "
+                     "WHERE t.type = 'table' ORDER BY t.name, x.cid")
+                    .value();
+  std::vector<std::string> columns;
+  while (s.step().value()) {
+    std::string text;
+    for (int i = 0; i < s.column_count(); ++i) text += s.text_at(i) + "|";
+    columns.push_back(text);
+  }
+  return columns;
+}
+
+TEST(Migrate, AVersion1DatabaseBecomesWhatANewOneIs) {
+  const TempDir dir;
+  make_version_1(dir / "old.sqlite");
+  {
+    const Store store = Store::open(dir / "old.sqlite", OpenMode::kReadWrite).value();
+    const std::vector<BlockRow> blocks = store.blocks(1).value();
+    ASSERT_EQ(blocks.size(), 1U);
+    EXPECT_EQ(blocks[0].prefill_steps, std::nullopt);
+    EXPECT_EQ(blocks[0].requests.at(0).queue_ns, std::nullopt);
+    EXPECT_EQ(blocks[0].requests.at(0).preemptions, 0);
+    EXPECT_EQ(store.cells(1).value().at(0).arrivals, "closed");
+  }
+  static_cast<void>(Store::open(dir / "new.sqlite", OpenMode::kReadWrite).value());
+  EXPECT_EQ(columns_of_tables(raw(dir / "old.sqlite")), columns_of_tables(raw(dir / "new.sqlite")));
+  EXPECT_EQ(text(raw(dir / "old.sqlite"), "PRAGMA integrity_check"), "ok");
+}
+
+TEST(Migrate, AnOlderDatabaseIsReadWithoutBeingChanged) {
+  const TempDir dir;
+  const auto path = dir / "old.sqlite";
+  make_version_1(path);
+  const std::string before = bytes_of(path);
+  const auto store = Store::open(path, OpenMode::kReadOnly);
+  ASSERT_TRUE(store) << store.error().to_string();
+  EXPECT_EQ(store->query("SELECT p50_ns FROM v_latency WHERE metric = 'ttft'").value().rows[0][0],
+            "600");
+  EXPECT_EQ(bytes_of(path), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
+}
+
+TEST(Migrate, AVersionBeforeTheFirstIsNotOurs) {
+  // Versions begin at 1: version 0 with our identity is a file that contradicts itself.
   const TempDir dir;
   const auto path = dir / "x.sqlite";
   static_cast<void>(Store::open(path, OpenMode::kReadWrite).value());

@@ -267,5 +267,61 @@ TEST_F(Views, RunsBlocksAndRequests) {
             (Lines{"a|0|10|3|[1,2]", "a|1|20|5|[]", "b|0|10|3|[1,2]", "b|1|20|5|[]"}));
 }
 
+TEST_F(Views, LatencyPercentilesAreSamples) {
+  const std::vector<int64_t> cells = add_run("serve", {"full"});
+  BlockRow block;
+  block.cell_id = cells[0];
+  block.started_utc = "u";
+  block.wall_ns = 1000000000;
+  block.output_tokens = 300;
+  for (int64_t i = 0; i < 100; ++i) {
+    RequestRow request;
+    request.request_index = i;
+    request.ttft_ns = 100 - i;  // 1..100
+    request.e2e_ns = 1000 + i;
+    request.itl_ns = {i, 2 * i};
+    request.queue_ns = 7;
+    if (i % 2 == 0) request.tpot_ns = 1.5;  // the others had one token
+    request.preemptions = i == 3 ? 2 : 0;
+    block.requests.push_back(request);
+  }
+  ASSERT_TRUE(store_.insert_block(std::vector<BlockRow>{block}));
+  EXPECT_EQ(rows("SELECT metric, samples, p50_ns, p90_ns, p99_ns, max_ns FROM v_latency"),
+            (std::vector<std::string>{"queue|100|7|7|7|7", "ttft|100|50|90|99|100",
+                                      "tpot|50|1.5|1.5|1.5|1.5", "itl|200|66|158|194|198",
+                                      "e2e|100|1049|1089|1098|1099"}));
+  EXPECT_EQ(rows("SELECT requests, requests_per_s, tokens_per_s, slo_attainment, goodput_per_s, "
+                 "preemptions FROM v_serving"),
+            (std::vector<std::string>{"100|100|300|NULL|NULL|2"}));
+}
+
+TEST_F(Views, GoodputCountsRequestsThatKeptEveryPromise) {
+  RunRow run = make_run("slo");
+  std::vector<CellRow> cells = {make_cell("full", 0)};
+  cells[0].slo_ttft_ns = 100;
+  cells[0].slo_tpot_ns = 10;
+  ASSERT_TRUE(store_.insert_run(run, cells));
+  BlockRow block;
+  block.cell_id = cells[0].cell_id;
+  block.started_utc = "u";
+  block.wall_ns = 500000000;
+  const auto add = [&block](int64_t ttft, std::optional<double> tpot) {
+    RequestRow request;
+    request.request_index = static_cast<int64_t>(block.requests.size());
+    request.ttft_ns = ttft;
+    request.tpot_ns = tpot;
+    block.requests.push_back(request);
+  };
+  add(100, 10.0);         // at the limit: kept
+  add(101, 5.0);          // first token too late
+  add(50, 10.5);          // the others too slow
+  add(50, std::nullopt);  // one token only: nothing to be slow
+  ASSERT_TRUE(store_.insert_block(std::vector<BlockRow>{block}));
+  EXPECT_EQ(rows("SELECT meets_slo FROM v_requests"),
+            (std::vector<std::string>{"1", "0", "0", "1"}));
+  EXPECT_EQ(rows("SELECT slo_attainment, goodput_per_s FROM v_serving"),
+            (std::vector<std::string>{"0.5|4"}));
+}
+
 }  // namespace
 }  // namespace triptych::db

@@ -13,12 +13,17 @@ GenerateResult two_answers() {
   result.start_ns = 1000;
   result.end_ns = 1100;
   result.decode_steps = 2;
-  result.requests = {{.submit_ns = 1000, .token_ns = {1010, 1030, 1060}, .tokens = {5, 6, 7}},
-                     {.submit_ns = 1000, .token_ns = {1100}, .tokens = {5}}};
+  result.requests = {{.submit_ns = 1000,
+                      .admit_ns = 1004,
+                      .preemptions = 2,
+                      .token_ns = {1010, 1030, 1060},
+                      .tokens = {5, 6, 7}},
+                     {.submit_ns = 1001, .admit_ns = 1050, .token_ns = {1100}, .tokens = {5}}};
   return result;
 }
 
-const std::vector<Request> kRequests = {{{1, 2}, 3, true}, {{1, 2, 3}, 1, true}};
+const std::vector<Request> kRequests = {{.prompt = {1, 2}, .max_new_tokens = 3},
+                                        {.prompt = {1, 2, 3}, .max_new_tokens = 1}};
 
 TEST(BlockRow, TimesOfEachRequest) {
   const auto row = make_block_row(two_answers(), kRequests);
@@ -32,6 +37,11 @@ TEST(BlockRow, TimesOfEachRequest) {
   EXPECT_EQ(row->requests[0].e2e_ns, 60);
   EXPECT_EQ(row->requests[0].tpot_ns, 25.0);
   EXPECT_EQ(row->requests[0].itl_ns, (std::vector<int64_t>{20, 30}));
+  EXPECT_EQ(row->requests[0].submit_ns, 0);
+  EXPECT_EQ(row->requests[0].queue_ns, 4);
+  EXPECT_EQ(row->requests[0].preemptions, 2);
+  EXPECT_EQ(row->requests[1].submit_ns, 1);
+  EXPECT_EQ(row->requests[1].queue_ns, 49);
   EXPECT_EQ(row->requests[1].tpot_ns, std::nullopt);
   EXPECT_TRUE(row->requests[1].itl_ns.empty());
 }
@@ -45,7 +55,9 @@ TEST(BlockRow, AnswersThatCannotBeTimesAreErrors) {
   frozen.end_ns = frozen.start_ns;
   GenerateResult backwards = two_answers();
   std::swap(backwards.requests[0].token_ns[0], backwards.requests[0].token_ns[2]);
-  for (const GenerateResult& result : {silent, fewer, frozen, backwards}) {
+  GenerateResult early = two_answers();
+  early.requests[1].admit_ns = 1000;  // before it was submitted
+  for (const GenerateResult& result : {silent, fewer, frozen, backwards, early}) {
     const auto row = make_block_row(result, kRequests);
     ASSERT_FALSE(row);
     EXPECT_EQ(row.error().code, ErrorCode::kCorrupt);

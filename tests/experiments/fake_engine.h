@@ -38,6 +38,7 @@ class FakeEngine final : public Engine {
     for (const Request& request : requests) {
       RequestResult answer;
       answer.submit_ns = result.start_ns;
+      answer.admit_ns = result.start_ns;
       for (int64_t k = 0; k < request.max_new_tokens; ++k) {
         answer.token_ns.push_back(result.start_ns + behaviour_.ttft_ns + k * behaviour_.tpot_ns);
         answer.tokens.push_back(static_cast<int32_t>(k % 3));

@@ -99,7 +99,7 @@ class ResumeTest : public ::testing::Test {
                     " USING (block_id) GROUP BY block_id"
                     " HAVING count(request_index) NOT IN (1, 2))"),
               0);
-    EXPECT_EQ(count(database, "SELECT count(*) FROM summary"), kCells * 4);
+    EXPECT_EQ(count(database, "SELECT count(*) FROM summary"), kCells * 6);
     EXPECT_EQ(count(database, "SELECT count(*) FROM cell_facts"), kCells);
     EXPECT_EQ(count(database, "SELECT count(*) FROM trace"), kCells);
     // Four methods for each of the two comparisons, and every method sums to ln F.

@@ -55,6 +55,33 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
+TEST(Spec, ArrivalsAreWorkloadPointsOfTheirOwn) {
+  const auto spec = parse(whole(
+      "workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, concurrency: [1, 2],\n"
+      "  requests: 6, slo: {ttft_ms: 0.5, e2e_ms: 100},\n"
+      "  arrivals: [closed, {poisson: 2.5}, {trace: pool.jsonl, speed: 2, lengths: true}]}\n"));
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(labels(*spec),
+            (std::vector<std::string>{
+                "c=1,prompt=8,output=4,requests=6", "c=2,prompt=8,output=4,requests=6",
+                "c=1,prompt=8,output=4,requests=6,arrivals=poisson:2.5",
+                "c=2,prompt=8,output=4,requests=6,arrivals=poisson:2.5",
+                "c=1,prompt=8,output=4,requests=6,arrivals=trace:pool.jsonl,speed=2,lengths",
+                "c=2,prompt=8,output=4,requests=6,arrivals=trace:pool.jsonl,speed=2,lengths"}));
+  const WorkloadSpec& last = spec->workloads.back();
+  EXPECT_EQ(last.arrivals.kind, ArrivalSpec::Kind::kTrace);
+  EXPECT_EQ(last.arrivals.trace, bad_specs() / "pool.jsonl");
+  EXPECT_EQ(last.slo.ttft_ms, 0.5);
+  EXPECT_EQ(last.slo.tpot_ms, std::nullopt);
+  EXPECT_EQ(last.slo.e2e_ms, 100.0);
+}
+
+TEST(Spec, FewerRequestsThanSlotsAreFineInAnOpenLoop) {
+  EXPECT_TRUE(
+      parse(whole("workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4,\n"
+                  "  concurrency: 8, requests: 3, arrivals: {poisson: 1}}\n")));
+}
+
 TEST(Spec, ReadsEveryField) {
   const auto spec = parse(
       whole("workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, concurrency: 2,\n"
