@@ -8,9 +8,8 @@ usage: bench_cpu.py --program BIN/triptych --tool-speed BIN/triptych_tool_speed 
 
 Runs in the Python that has llama-cpp-python; scripts/bench_cpu.sh sets all of it up. A round runs
 every engine once, in a random order and never two at a time: `triptych run` of
-experiments/specs/bench_cpu.yaml (both stacks, interleaved), and for each pair llama.cpp once with and
-once without flash attention, of which the setting with the better median counts, for each number by
-itself. A ratio is llama.cpp's time over ours in the same round; the table shows the median over the
+experiments/specs/bench_cpu.yaml (both stacks, interleaved), and for each pair llama.cpp once under
+each of SETTINGS, of which the one with the better median counts, for each number by itself. A ratio is llama.cpp's time over ours in the same round; the table shows the median over the
 rounds and the range. DIR gets bench_cpu.json. The last line of the output is the summary.
 """
 import argparse
@@ -33,13 +32,17 @@ Q4 = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 STACKS = ("full", "intermediate")
 # What the spec says; run_ours() refuses a run that did anything else.
 THREADS, PROMPT_TOKENS, OUTPUT_TOKENS, REQUESTS = 2, 128, 64, 2
+# Flash attention; how OpenMP threads wait at a barrier: spinning first (the default), or asleep.
+SETTINGS = {f"flash {'on' if flash else 'off'}, {wait}": (flash, wait)
+            for flash in (0, 1) for wait in ("spinning", "asleep")}
 METRICS = {"decode": "tpot_ns", "prefill": "ttft_ns"}
 # Limits of the tool's own speed: seconds, and MiB of the whole process where there is one.
 TOOL_LIMITS = {"attribution": (2.0, 500.0), "insert": (5.0, None), "report": (1.0, None)}
 
 
-def run(command: list) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+def run(command: list, **environment: str) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          env=os.environ | environment)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr.strip()}")
     return done.stdout
@@ -51,8 +54,6 @@ def run_ours(program: Path, folder: Path, number: int) -> dict:
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     facts = dict(connection.execute("select * from v_runs").fetchone())
-    if "SmolLM2-135M" not in Q4.name or not Q4.exists():
-        sys.exit(f"{Q4}: not there; a synthetic model cannot be compared")
     turn = {"run": facts}
     for stack in STACKS:
         rows = connection.execute("select * from v_requests where stack = ?", (stack,)).fetchall()
@@ -66,10 +67,12 @@ def run_ours(program: Path, folder: Path, number: int) -> dict:
     return turn
 
 
-def run_peer(model: Path, flash_attention: int) -> dict:
+def run_peer(model: Path, setting: str) -> dict:
+    flash_attention, wait = SETTINGS[setting]
+    environment = {"OMP_WAIT_POLICY": "passive"} if wait == "asleep" else {}
     text = run([sys.executable, ROOT / "scripts" / "bench_cpu_peer.py", model, "--prompts", PROMPTS,
                 "--requests", REQUESTS, "--prompt-tokens", PROMPT_TOKENS, "--output-tokens",
-                OUTPUT_TOKENS, "--threads", THREADS, "--flash-attn", flash_attention])
+                OUTPUT_TOKENS, "--threads", THREADS, "--flash-attn", flash_attention], **environment)
     turn = json.loads(text.splitlines()[-1])
     return turn | {name: statistics.median(turn[name]) for name in METRICS.values()}
 
@@ -79,14 +82,14 @@ def run_rounds(args: argparse.Namespace, folder: Path) -> list[dict]:
     models = {"full": Q4, "intermediate": args.f16}
     rounds = []
     for number in range(args.rounds):
-        turns = ["ours"] + [(stack, flash) for stack in STACKS for flash in (0, 1)]
+        turns = ["ours"] + [(stack, setting) for stack in STACKS for setting in SETTINGS]
         order.shuffle(turns)
-        done = {"order": [str(turn) for turn in turns], "load_average": os.getloadavg()[0], "peer": {}}
+        done = {"order": [turn if turn == "ours" else ": ".join(turn) for turn in turns], "load_average": os.getloadavg()[0], "peer": {}}
         for turn in turns:
             if turn == "ours":
                 done["ours"] = run_ours(args.program, folder, number)
             else:
-                done["peer"]["{} flash={}".format(*turn)] = run_peer(models[turn[0]], turn[1])
+                done["peer"]["{}: {}".format(*turn)] = run_peer(models[turn[0]], turn[1])
         print(f"round {number + 1} of {args.rounds} done", file=sys.stderr, flush=True)
         rounds.append(done)
     return rounds
@@ -101,11 +104,11 @@ def compare(rounds: list[dict], stack: str, metric: str) -> dict:
     """Times of both sides, ns, by round; the peer's under its better setting."""
     key = METRICS[metric]
     ours = [r["ours"][stack][key] for r in rounds]
-    peers = {flash: [r["peer"][f"{stack} flash={flash}"][key] for r in rounds] for flash in (0, 1)}
-    best = min(peers, key=lambda flash: statistics.median(peers[flash]))
+    peers = {name: [r["peer"][f"{stack}: {name}"][key] for r in rounds] for name in SETTINGS}
+    best = min(peers, key=lambda name: statistics.median(peers[name]))
     ratios = [peer / own for peer, own in zip(peers[best], ours)]
     return {"stack": stack, "metric": metric, "ours_ns": ours, "peer_ns": peers[best],
-            "peer_flash_attention": bool(best), "ratios": ratios, "ratio": statistics.median(ratios)}
+            "peer_setting": best, "ratios": ratios, "ratio": statistics.median(ratios)}
 
 
 def print_comparison(rounds: list[dict], results: list[dict]) -> None:
@@ -114,11 +117,10 @@ def print_comparison(rounds: list[dict], results: list[dict]) -> None:
     print(f"\n{first['cpu_model']}, {first['cores']} cores; {THREADS} threads; prompt {PROMPT_TOKENS}, "
           f"output {OUTPUT_TOKENS} tokens, batch 1, greedy; {len(rounds)} rounds, {REQUESTS} requests each")
     print(f"peer: llama-cpp-python {peer['version']}, {peer['system']}")
-    print(f"{'':22}{'Triptych ms':>26}{'llama.cpp ms':>26}{'flash':>7}{'ratio':>22}")
+    print(f"{'':20}  {'Triptych ms':>24}  {'llama.cpp ms':>24}  {'ratio':>19}  llama.cpp's setting")
     for r in results:
-        print(f"{r['stack'] + ' ' + r['metric']:22}{spread(r['ours_ns'], 1e6):>26}"
-              f"{spread(r['peer_ns'], 1e6):>26}{'on' if r['peer_flash_attention'] else 'off':>7}"
-              f"{spread(r['ratios']):>22}")
+        print(f"{r['stack'] + ' ' + r['metric']:20}  {spread(r['ours_ns'], 1e6):>24}  "
+              f"{spread(r['peer_ns'], 1e6):>24}  {spread(r['ratios']):>19}  {r['peer_setting']}")
     print("decode: ms a token after the first; prefill: ms to the first token; median [least, most]")
     bandwidth = statistics.median(r["ours"]["run"]["read_bytes_per_s"] for r in rounds)
     flops = statistics.median(r["ours"]["run"]["f32_flops_per_s"] for r in rounds)
@@ -181,6 +183,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="folder that gets bench_cpu.json")
     args = parser.parse_args()
+    for needed in (Q4, args.f16, args.program, args.tool_speed):
+        if not needed.exists():
+            sys.exit(f"{needed}: not there; scripts/bench_cpu.sh makes what is needed")
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: load average {load:.2f} before the first round; times are not those of a quiet machine")
