@@ -9,8 +9,9 @@ usage: bench_cpu.py --program BIN/triptych --tool-speed BIN/triptych_tool_speed 
 Runs in the Python that has llama-cpp-python; scripts/bench_cpu.sh sets all of it up. A round runs
 every engine once, in a random order and never two at a time: `triptych run` of
 experiments/specs/bench_cpu.yaml (both stacks, interleaved), and for each pair llama.cpp once under
-each of SETTINGS, of which the one with the better median counts, for each number by itself. A ratio is llama.cpp's time over ours in the same round; the table shows the median over the
-rounds and the range. DIR gets bench_cpu.json. The last line of the output is the summary.
+each of SETTINGS, of which the one with the better median counts, for each number by itself. A ratio
+is llama.cpp's time over ours in the same round; the table shows the median over the rounds and the
+range. DIR gets bench_cpu.json. The last line of the output is the summary.
 """
 import argparse
 import json
@@ -84,7 +85,8 @@ def run_rounds(args: argparse.Namespace, folder: Path) -> list[dict]:
     for number in range(args.rounds):
         turns = ["ours"] + [(stack, setting) for stack in STACKS for setting in SETTINGS]
         order.shuffle(turns)
-        done = {"order": [turn if turn == "ours" else ": ".join(turn) for turn in turns], "load_average": os.getloadavg()[0], "peer": {}}
+        done = {"order": [turn if turn == "ours" else ": ".join(turn) for turn in turns],
+                "load_average": os.getloadavg()[0], "peer": {}}
         for turn in turns:
             if turn == "ours":
                 done["ours"] = run_ours(args.program, folder, number)
@@ -124,7 +126,8 @@ def print_comparison(rounds: list[dict], results: list[dict]) -> None:
     print("decode: ms a token after the first; prefill: ms to the first token; median [least, most]")
     bandwidth = statistics.median(r["ours"]["run"]["read_bytes_per_s"] for r in rounds)
     flops = statistics.median(r["ours"]["run"]["f32_flops_per_s"] for r in rounds)
-    print(f"\nread bandwidth {bandwidth / 1e9:.1f} GB/s, f32 {flops / 1e9:.0f} GFLOP/s, measured in the same runs")
+    print(f"\nread bandwidth {bandwidth / 1e9:.1f} GB/s, f32 {flops / 1e9:.0f} GFLOP/s, "
+          "measured in the same runs")
     for result in (r for r in results if r["metric"] == "decode"):
         # The floor of a run was made with the bandwidth of that run.
         read = statistics.median(r["ours"][result["stack"]]["floor_ns"] / 1e9
@@ -135,7 +138,8 @@ def print_comparison(rounds: list[dict], results: list[dict]) -> None:
             f"{who} {ms / floor_ms:.2f}x the floor ({read / ms / 1e6:.1f} GB/s: "
             f"{'reading' if ms < 1.3 * floor_ms else 'decoding and arithmetic'} bounds it)"
             for who, ms in ((who, statistics.median(ns) / 1e6) for who, ns in times.items()))
-        print(f"{result['stack']}: {read / 1e6:.1f} MB read a token, floor {floor_ms:.2f} ms a token; {bound}")
+        print(f"{result['stack']}: {read / 1e6:.1f} MB read a token, "
+              f"floor {floor_ms:.2f} ms a token; {bound}")
 
 
 def time_tool(args: argparse.Namespace, folder: Path, repeats: int) -> dict:
@@ -188,7 +192,8 @@ def main() -> None:
             sys.exit(f"{needed}: not there; scripts/bench_cpu.sh makes what is needed")
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"warning: load average {load:.2f} before the first round; times are not those of a quiet machine")
+        print(f"warning: load average {load:.2f} before the first round; "
+              "times are not those of a quiet machine")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tool = time_tool(args, folder, 3)
