@@ -44,7 +44,7 @@ ensure_f16() {
 results_folder() {
   local name
   name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1 |
-    grep -oiE 'epyc|xeon|ryzen|threadripper|core|neoverse' | head -n 1 | tr '[:upper:]' '[:lower:]')
+    grep -oiE 'epyc|xeon|ryzen|threadripper|core|neoverse' | head -n 1 | tr '[:upper:]' '[:lower:]') || true
   echo "experiments/results/${name:-$(uname -m)}-$(nproc)core-$(date -u +%F)"
 }
 
