@@ -4,6 +4,11 @@
 
 namespace triptych {
 
+Result<DType> Checkpoint::dtype(std::string_view name) const {
+  TRIPTYCH_TRY(const WeightView view, tensor(name));
+  return view.dtype;
+}
+
 Result<std::shared_ptr<const Checkpoint>> open_checkpoint(const ModelRef& ref) {
   if (ref.path.empty() == ref.synthetic.empty()) {
     return fail(ErrorCode::kInvalidArgument,

@@ -38,6 +38,8 @@ class Checkpoint {
   /// Errors: kNotFound; kCorrupt if the stored shape is not the one the config implies (the message
   /// names tensor, expected and found shape).
   [[nodiscard]] virtual Result<WeightView> tensor(std::string_view name) const = 0;
+  /// The type tensor() would have, without making or reading its values. Errors: those of tensor().
+  [[nodiscard]] virtual Result<DType> dtype(std::string_view name) const;
   /// The tokenizer stored with the model; null if there is none (synthetic).
   [[nodiscard]] virtual std::shared_ptr<const Tokenizer> tokenizer() const = 0;
   /// Identity of the content: hash of the files, or of the synthetic parameters.

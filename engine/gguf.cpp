@@ -35,14 +35,14 @@ constexpr std::array<GgmlType, 33> kGgmlTypes = {{
     {1, "F16", DType::kF16},
     {2, "Q4_0", DType::kQ4_0},
     {3, "Q4_1", DType::kQ4_1},
-    {6, "Q5_0", {}},
-    {7, "Q5_1", {}},
+    {6, "Q5_0", DType::kQ5_0},
+    {7, "Q5_1", DType::kQ5_1},
     {8, "Q8_0", DType::kQ8_0},
     {9, "Q8_1", {}},
     {10, "Q2_K", {}},
     {11, "Q3_K", {}},
-    {12, "Q4_K", {}},
-    {13, "Q5_K", {}},
+    {12, "Q4_K", DType::kQ4_K},
+    {13, "Q5_K", DType::kQ5_K},
     {14, "Q6_K", DType::kQ6_K},
     {15, "Q8_K", {}},
     {16, "IQ2_XXS", {}},
@@ -167,7 +167,7 @@ Result<DType> read_dtype(Cursor& cursor, std::string_view name, const std::strin
   return fail(ErrorCode::kUnsupported,
               "tensor " + quoted(name) + str_format(" has type %u", id) +
                   (known != kGgmlTypes.end() ? std::string(" (") + known->name + ")" : "") +
-                  ", expected F32, F16, BF16, Q8_0, Q4_0, Q4_1 or Q6_K",
+                  ", expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K",
               where);
 }
 

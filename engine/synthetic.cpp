@@ -61,6 +61,7 @@ class SyntheticCheckpoint final : public Checkpoint {
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] Result<WeightView> tensor(std::string_view name) const override;
+  [[nodiscard]] Result<DType> dtype(std::string_view) const override { return DType::kF16; }
   [[nodiscard]] std::shared_ptr<const Tokenizer> tokenizer() const override { return nullptr; }
   [[nodiscard]] std::string hash() const override {
     return content_hash(str_format("synthetic %d %s layers=%lld seed=%llu", kGeneration,

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "base/strings.h"
 #include "kernels/cpu/linear.h"
@@ -18,14 +19,15 @@ namespace {
 struct SchemeInfo {
   WeightScheme scheme;
   std::string_view name;
-  DType linear;  ///< Type of the linear layers of the blocks.
-  DType table;   ///< Type of embedding and lm_head, unless they keep their own.
+  std::optional<DType> linear;  ///< Type of the linear layers of the blocks; none: as stored.
+  std::optional<DType> table;   ///< Type of embedding and lm_head unless they keep their own.
 };
-constexpr std::array<SchemeInfo, 4> kSchemes = {{
+constexpr std::array<SchemeInfo, 5> kSchemes = {{
     {WeightScheme::kF32, "f32", DType::kF32, DType::kF32},
     {WeightScheme::kF16, "f16", DType::kF16, DType::kF16},
     {WeightScheme::kW4A16G32, "w4a16-g32", DType::kQ4_1, DType::kF16},
     {WeightScheme::kW4A16G64, "w4a16-g64", DType::kQ4_1_G64, DType::kF16},
+    {WeightScheme::kStored, "stored", {}, {}},
 }};
 
 const SchemeInfo& scheme_info(WeightScheme scheme) { return kSchemes[static_cast<size_t>(scheme)]; }
@@ -70,21 +72,17 @@ Result<std::vector<float>> Loader::norm(const std::string& name) {
 
 Result<WeightView> Loader::linear(const std::string& name) {
   TRIPTYCH_TRY(const auto stored, weights_->checkpoint->tensor(name));
-  const bool fine_enough = stored.dtype == DType::kQ4_0 || stored.dtype == DType::kQ4_1;
-  if (scheme_.scheme == WeightScheme::kW4A16G32 && fine_enough) {
-    ++weights_->kept;
-    return stored;
-  }
-  return bring_to(name, stored, scheme_.linear);
+  // All of these have 4-bit codes and a scale per 32 elements.
+  const bool fine_enough =
+      stored.dtype == DType::kQ4_0 || stored.dtype == DType::kQ4_1 || stored.dtype == DType::kQ4_K;
+  const bool keep = scheme_.scheme == WeightScheme::kW4A16G32 && fine_enough;
+  return bring_to(name, stored, keep ? stored.dtype : scheme_.linear.value_or(stored.dtype));
 }
 
 Result<WeightView> Loader::table(const std::string& name) {
   TRIPTYCH_TRY(const auto stored, weights_->checkpoint->tensor(name));
-  if (is_quantized(scheme_.linear) && is_quantized(stored.dtype)) {
-    ++weights_->kept;
-    return stored;
-  }
-  return bring_to(name, stored, scheme_.table);
+  const bool keep = scheme_.linear && is_quantized(*scheme_.linear) && is_quantized(stored.dtype);
+  return bring_to(name, stored, keep ? stored.dtype : scheme_.table.value_or(stored.dtype));
 }
 
 Result<WeightView> Loader::bring_to(const std::string& name, const WeightView& stored,

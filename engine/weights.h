@@ -23,6 +23,7 @@ enum class WeightScheme : uint8_t {
   kF16,       ///< Every matrix as f16.
   kW4A16G32,  ///< 4-bit codes with scale and minimum per 32 along K (kQ4_1).
   kW4A16G64,  ///< The same per 64 (kQ4_1_G64), always made by round-to-nearest.
+  kStored,    ///< Every matrix exactly as the checkpoint holds it, of whatever type.
 };
 
 [[nodiscard]] std::string_view weight_scheme_name(WeightScheme scheme);  ///< "w4a16-g32"
@@ -41,8 +42,8 @@ struct LayerWeights {
 ///
 /// A quantized scheme quantizes the linear layers of the blocks. A matrix that the checkpoint
 /// already holds in a quantized type at least as fine keeps its own codes and scales (`kept` counts
-/// them): Q4_1 and Q4_0 blocks under kW4A16G32. Embedding and lm_head keep the checkpoint's type if
-/// that is quantized, and are f16 otherwise.
+/// them): Q4_1, Q4_0 and Q4_K blocks under kW4A16G32. Embedding and lm_head keep the checkpoint's
+/// type if that is quantized, and are f16 otherwise.
 struct ModelWeights {
   ModelConfig config;
   WeightScheme scheme = WeightScheme::kF16;

@@ -47,9 +47,9 @@ int run_plan(const Arguments& arguments, CliStreams streams) {
   if (!stored) return report_error(stored.error(), ErrorSubject::kDatabase, streams);
 
   const ModelConfig& config = prepared->checkpoint->config();
-  const auto embed = prepared->checkpoint->tensor("embed");
-  if (!embed) return report_error(embed.error(), ErrorSubject::kInput, streams);
-  const PlanEstimate estimate = estimate_plan(*spec, config, embed->dtype);
+  const auto model = describe_stored(*prepared->checkpoint);
+  if (!model) return report_error(model.error(), ErrorSubject::kInput, streams);
+  const PlanEstimate estimate = estimate_plan(*spec, config, *model);
   streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
                              estimate, available_memory_bytes(), *stored});
   return kExitOk;

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "engine/model_tensors.h"
+
 namespace triptych {
 namespace {
 
@@ -27,8 +29,10 @@ DType linear_dtype(WeightScheme scheme) {
       return DType::kQ4_1;
     case WeightScheme::kW4A16G64:
       return DType::kQ4_1_G64;
+    case WeightScheme::kStored:
+      break;  // no single type
   }
-  TRIPTYCH_CHECK(false, "unknown WeightScheme");
+  TRIPTYCH_CHECK(false, "a WeightScheme of no single type");
 }
 
 bool is_quantized(DType dtype) { return dtype_info(dtype).block_elements > 1; }
@@ -37,9 +41,31 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-WeightEstimate estimate_weights(const ModelConfig& config, DType embed, WeightScheme scheme) {
+Result<StoredModel> describe_stored(const Checkpoint& checkpoint) {
+  StoredModel stored;
+  TRIPTYCH_TRY(stored.embed, checkpoint.dtype("embed"));
+  const bool tied = checkpoint.config().tie_word_embeddings;
+  const auto add = [&](const TensorSpec& spec) -> Status {
+    DType dtype = DType::kF32;  // norms are always held as f32
+    if (!spec.is_norm) {
+      TRIPTYCH_TRY(dtype, checkpoint.dtype(spec.name));
+    }
+    const int64_t bytes = spec.rows * row_bytes(dtype, spec.columns);
+    stored.bytes.total_bytes += bytes;
+    if (spec.name != "embed" || tied) stored.bytes.step_bytes += bytes;
+    return {};
+  };
+  TRIPTYCH_RETURN_IF_ERROR(for_each_tensor(checkpoint.config(), add));
+  return stored;
+}
+
+WeightEstimate estimate_weights(const ModelConfig& config, const StoredModel& stored,
+                                WeightScheme scheme) {
+  if (scheme == WeightScheme::kStored) return stored.bytes;
   const DType linear = linear_dtype(scheme);
-  const DType table = !is_quantized(linear) ? linear : is_quantized(embed) ? embed : DType::kF16;
+  const DType table = !is_quantized(linear)        ? linear
+                      : is_quantized(stored.embed) ? stored.embed
+                                                   : DType::kF16;
   const int64_t table_bytes = config.vocab_size * row_bytes(table, config.hidden_size);
   const int64_t linear_bytes = row_bytes(linear, linear_elements(config));
   const int64_t norm_bytes = (2 * config.num_layers + 1) * config.hidden_size * 4;
@@ -47,12 +73,13 @@ WeightEstimate estimate_weights(const ModelConfig& config, DType embed, WeightSc
   return {step + (config.tie_word_embeddings ? 0 : table_bytes), step};
 }
 
-PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config, DType embed) {
+PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config,
+                           const StoredModel& stored) {
   PlanEstimate estimate;
   std::set<WeightScheme> schemes;
   for (const StackSpec& stack : spec.stacks) {
     if (!schemes.insert(stack.weights).second) continue;
-    estimate.weight_bytes += estimate_weights(config, embed, stack.weights).total_bytes;
+    estimate.weight_bytes += estimate_weights(config, stored, stack.weights).total_bytes;
   }
   const int64_t passes = spec.measure.blocks + spec.measure.warmup;
   for (const WorkloadSpec& workload : spec.workloads) {
@@ -64,7 +91,7 @@ PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config
       // Every batch reads the weights once for its prompts and once per later token.
       const int64_t batches = divide_up(workload.requests, workload.concurrency);
       const int64_t steps = batches * workload.output_tokens;
-      const int64_t weights = estimate_weights(config, embed, stack.weights).step_bytes * steps;
+      const int64_t weights = estimate_weights(config, stored, stack.weights).step_bytes * steps;
       const int64_t context = workload.prompt_tokens + workload.output_tokens / 2;
       const int64_t kv = workload.requests * (workload.output_tokens - 1) * context * per_token;
       estimate.moved_bytes += passes * (weights + kv);

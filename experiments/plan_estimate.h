@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/result.h"
+#include "engine/checkpoint.h"
 #include "engine/model_config.h"
 #include "engine/weights.h"
 #include "experiments/plan.h"
@@ -20,10 +22,17 @@ struct WeightEstimate {
   int64_t step_bytes = 0;   ///< What one decode step must read of them.
 };
 
-/// Bytes of a model's weights under `scheme`, from shapes alone. `embed` is the stored type of the
-/// embedding: a quantized scheme keeps it when it is quantized, and makes it f16 otherwise.
-/// Matrices that a checkpoint stores in a finer type than the scheme's are counted as converted.
-[[nodiscard]] WeightEstimate estimate_weights(const ModelConfig& config, DType embed,
+/// What an estimate needs to know of a checkpoint beside its shapes.
+struct StoredModel {
+  DType embed = DType::kF16;  ///< A quantized scheme keeps it when it is quantized.
+  WeightEstimate bytes{};     ///< Under the scheme `stored`.
+};
+/// Reads no values. Errors: those of Checkpoint::dtype.
+[[nodiscard]] Result<StoredModel> describe_stored(const Checkpoint& checkpoint);
+
+/// Bytes of a model's weights under `scheme`, from shapes alone. Matrices that a checkpoint stores
+/// in a finer type than the scheme's are counted as converted.
+[[nodiscard]] WeightEstimate estimate_weights(const ModelConfig& config, const StoredModel& stored,
                                               WeightScheme scheme);
 
 struct PlanEstimate {
@@ -37,7 +46,7 @@ struct PlanEstimate {
 /// Sums over all timed and warm-up passes; activations, quality checks and traced passes are not
 /// counted, so that time = moved_bytes / bandwidth is a lower bound.
 [[nodiscard]] PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config,
-                                         DType embed);
+                                         const StoredModel& stored);
 
 /// MemAvailable of <root>/proc/meminfo, bytes; absent where the system does not say.
 [[nodiscard]] std::optional<int64_t> available_memory_bytes(

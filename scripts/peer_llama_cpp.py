@@ -22,28 +22,51 @@ import llama_cpp
 import numpy as np
 
 
-def argmax(ctx, vocab: int) -> int:
-    pointer = llama_cpp.llama_get_logits_ith(ctx, -1)
-    return int(np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (vocab,)).argmax())
+def quiet_log():
+    """Silences the library. Keep what is returned: C holds only its address."""
+    callback = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    return callback
 
 
-def one_pass(ctx, vocab: int, prompt: list[int], output_tokens: int) -> tuple[float, float]:
-    """Returns (TTFT, TPOT) in ns of one request."""
-    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(ctx), True)
+class Peer:
+    """A model and a context of llama.cpp, driven through its C interface: no text is made."""
 
-    def decode(tokens: list[int]) -> int:
+    def __init__(self, model: str, threads: int, context: int, flash_attn: bool | None = None):
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(
+            model.encode(), llama_cpp.llama_model_default_params()
+        )
+        if not self.model:
+            raise SystemExit(f"{model}: llama.cpp cannot load it")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = max(512, context)
+        params.n_threads = params.n_threads_batch = threads
+        if flash_attn is not None:
+            params.flash_attn_type = int(flash_attn)
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def decode(self, tokens: list[int]) -> int:
+        """Reads `tokens` and returns the id that follows, chosen greedily from the logits in place.
+        Only the last token's logits are made."""
         array = (llama_cpp.llama_token * len(tokens))(*tokens)
-        if llama_cpp.llama_decode(ctx, llama_cpp.llama_batch_get_one(array, len(tokens))) != 0:
+        if llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens))) != 0:
             raise RuntimeError("llama_decode failed")
-        return argmax(ctx, vocab)
+        logits = ctypes.cast(llama_cpp.llama_get_logits_ith(self.context, -1),
+                             ctypes.POINTER(ctypes.c_float))
+        return int(np.ctypeslib.as_array(logits, (self.vocab,)).argmax())
 
-    start = time.perf_counter_ns()
-    token = decode(prompt)
-    first = time.perf_counter_ns()
-    for _ in range(output_tokens - 1):
-        token = decode([token])
-    end = time.perf_counter_ns()
-    return first - start, (end - first) / max(output_tokens - 1, 1)
+    def one_pass(self, prompt: list[int], output_tokens: int) -> tuple[float, float]:
+        """Returns (TTFT, TPOT) in ns of one request."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        start = time.perf_counter_ns()
+        token = self.decode(prompt)
+        first = time.perf_counter_ns()
+        for _ in range(output_tokens - 1):
+            token = self.decode([token])
+        end = time.perf_counter_ns()
+        return first - start, (end - first) / max(output_tokens - 1, 1)
 
 
 def read_experiment(db: str, experiment: str) -> tuple[dict, dict]:
@@ -75,25 +98,17 @@ def main() -> None:
     args = parser.parse_args()
     cell, ours = read_experiment(args.db, args.experiment)
 
-    quiet = llama_cpp.llama_log_callback(lambda *_: None)  # held: C keeps only its address
-    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-    model = llama_cpp.llama_model_load_from_file(
-        args.model.encode(), llama_cpp.llama_model_default_params()
-    )
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = max(512, cell["prompt_tokens"] + cell["output_tokens"])
-    params.n_threads = params.n_threads_batch = cell["threads"]
-    ctx = llama_cpp.llama_init_from_model(model, params)
-    vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    quiet = quiet_log()  # noqa: F841
+    peer = Peer(args.model, cell["threads"], cell["prompt_tokens"] + cell["output_tokens"])
+    vocab = peer.vocab
 
     # The speed of a dense model does not depend on which tokens it reads; any valid ids will do.
     prompts = [
         [(17 + 7919 * (b * cell["prompt_tokens"] + i)) % vocab for i in range(cell["prompt_tokens"])]
         for b in range(cell["blocks_planned"])
     ]
-    one_pass(ctx, vocab, prompts[0], cell["output_tokens"])  # warm-up
-    passes = [one_pass(ctx, vocab, prompt, cell["output_tokens"]) for prompt in prompts]
+    peer.one_pass(prompts[0], cell["output_tokens"])  # warm-up
+    passes = [peer.one_pass(prompt, cell["output_tokens"]) for prompt in prompts]
     result = {
         "peer": f"llama-cpp-python {llama_cpp.__version__}",
         "model": Path(args.model).name,

@@ -16,49 +16,13 @@
 
 #include <hwy/highway.h>
 
-#include <cstring>
-
 #include "base/check.h"
 #include "kernels/common/dtype.h"
+#include "kernels/cpu/codec_common-inl.h"
+#include "kernels/cpu/codec_k-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych::cpu::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using DF = hn::CappedTag<float, 16>;  // 16 lanes are the low (or high) nibbles of 16 code bytes
-using VF = hn::Vec<DF>;
-using DI = hn::RebindToSigned<DF>;
-constexpr DF kF;
-constexpr size_t kLanes = hn::MaxLanes(DF());
-constexpr size_t kChunk = 32;
-constexpr size_t kParts = kChunk / kLanes;
-
-// Row data has the alignment of bytes, so everything is loaded as bytes.
-template <class D>
-HWY_INLINE hn::Vec<D> load_bytes(D d, const uint8_t* from) {
-  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
-}
-HWY_INLINE hn::Vec<DI> load_u8(const uint8_t* from) {
-  return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, DF>(), from));
-}
-HWY_INLINE VF load_i8(const uint8_t* from) {
-  return hn::ConvertTo(kF, hn::PromoteTo(DI(), load_bytes(hn::Rebind<int8_t, DF>(), from)));
-}
-HWY_INLINE VF load_half(const uint8_t* from) {
-  return hn::PromoteTo(kF, load_bytes(hn::Rebind<hwy::float16_t, DF>(), from));
-}
-// Two neighbouring halves as floats in memory: broadcasting one from there is a plain load, whereas
-// broadcasting a half and widening it takes three operations of the busiest unit, the shuffler.
-struct HalfPair {
-  float values[2];
-};
-HWY_INLINE HalfPair half_pair(const uint8_t* from) {
-  const hn::FixedTag<float, 2> d;
-  HalfPair pair;
-  hn::StoreU(hn::PromoteTo(d, load_bytes(hn::Rebind<hwy::float16_t, decltype(d)>(), from)), d,
-             pair.values);
-  return pair;
-}
 
 struct F32Codec {
   static constexpr bool kPlain = true;
@@ -108,44 +72,10 @@ struct Q80Codec {
   }
 };
 
-// w = d q + m, rounded once. With 16 lanes the head is a table of the 16 values and decoding a
-// permutation; otherwise it is d and m.
-#if HWY_TARGET <= HWY_AVX3
-struct NibbleHead {
-  VF table;
-};
-HWY_INLINE NibbleHead nibble_head(float d, float m) {
-  return {hn::MulAdd(hn::Set(kF, d), hn::Iota(kF, 0.0f), hn::Set(kF, m))};
-}
-HWY_INLINE NibbleHead centred_head(float d) {
-  return {hn::Mul(hn::Set(kF, d), hn::Iota(kF, -8.0f))};
-}
-HWY_INLINE VF nibble_value(const NibbleHead& h, hn::Vec<DI> code) {
-  return hn::TableLookupLanes(h.table, hn::IndicesFromVec(kF, code));
-}
-#else
-struct NibbleHead {
-  float d, m;
-};
-HWY_INLINE NibbleHead nibble_head(float d, float m) { return {d, m}; }
-HWY_INLINE NibbleHead centred_head(float d) { return {d, -8.0f * d}; }
-HWY_INLINE VF nibble_value(const NibbleHead& h, hn::Vec<DI> code) {
-  return hn::MulAdd(hn::Set(kF, h.d), hn::ConvertTo(kF, code), hn::Set(kF, h.m));
-}
-#endif
-HWY_INLINE void nibble_chunk(const NibbleHead& h, const uint8_t* codes, VF* w) {
-  const auto mask = hn::Set(DI(), 15);
-  TRIPTYCH_UNROLL for (size_t i = 0; i < kParts / 2; ++i) {
-    const auto bytes = load_u8(codes + i * kLanes);
-    w[i] = nibble_value(h, hn::And(bytes, mask));
-    w[i + kParts / 2] = nibble_value(h, hn::ShiftRight<4>(bytes));
-  }
-}
-
 struct Q40Codec {
   static constexpr bool kPlain = false;
   static constexpr size_t kElements = 32, kBytes = 18;
-  using Head = NibbleHead;
+  using Head = CentredHead;
   static HWY_INLINE Head head(const uint8_t* block) {
     return centred_head(half_pair(block).values[0]);
   }
@@ -168,41 +98,46 @@ struct Q41Codec {
   }
 };
 
-// Layout as in GGUF: chunk c takes nibble c % 4 / 2 of the bytes and bit pair c % 4. Codes are put
-// together as bytes, where an operation serves 32 elements, and widened from memory.
-struct Q6KCodec {
+// The 32 codes of a Q5_0 or Q5_1 block: nibbles in 16 bytes, and bit 4 of code j in bit j of
+// `high`, which LoadMaskBits may read up to eight bytes of.
+HWY_INLINE void five_bit_codes(const uint8_t* high, const uint8_t* low, uint8_t* codes) {
+  const hn::FixedTag<uint8_t, 16> d8;
+  const auto bytes = hn::LoadU(d8, low);
+  const auto bit = hn::Set(d8, 0x10);
+  const auto first = hn::IfThenElseZero(hn::LoadMaskBits(d8, high), bit);
+  const auto second = hn::IfThenElseZero(hn::LoadMaskBits(d8, high + 2), bit);
+  hn::Store(hn::Or(hn::And(bytes, hn::Set(d8, 0x0F)), first), d8, codes);
+  hn::Store(hn::Or(hn::ShiftRight<4>(bytes), second), d8, codes + 16);
+}
+
+struct Q50Codec {
   static constexpr bool kPlain = false;
-  static constexpr size_t kElements = 256, kBytes = 210;
-  struct Head {
-    float scales[16];  // d times the scale of each 16 elements; exact, 11 + 8 bits
-  };
-  static HWY_INLINE Head head(const uint8_t* block) {
-    Head h;
-    const VF d = hn::Set(kF, half_pair(block + 206).values[1]);  // d ends the block
-    TRIPTYCH_UNROLL for (size_t i = 0; i < 16; i += kLanes) {
-      hn::StoreU(hn::Mul(d, load_i8(block + 192 + i)), kF, h.scales + i);
-    }
-    return h;
-  }
-  static HWY_INLINE void chunk(const Head& h, const uint8_t* block, size_t c, VF* w) {
-    const hn::CappedTag<uint8_t, kChunk> d8;
-    const hn::Repartition<uint16_t, decltype(d8)> d16;
-    const hn::RebindToSigned<decltype(d8)> di8;
-    const uint8_t* low = block + c / 4 * 64 + c % 2 * 32;
-    const uint8_t* high = block + 128 + c / 4 * 32;
-    const int low_shift = static_cast<int>(c % 4 / 2 * 4);
-    const int high_shift = static_cast<int>(c % 4 * 2);
+  static constexpr size_t kElements = 32, kBytes = 22;
+  using Head = HalfPair;  // d and the first high bits
+  static HWY_INLINE Head head(const uint8_t* block) { return half_pair(block); }
+  static HWY_INLINE void chunk(const Head& h, const uint8_t* block, size_t, VF* w) {
     HWY_ALIGN uint8_t codes[kChunk];
-    TRIPTYCH_UNROLL for (size_t j = 0; j < kChunk; j += hn::MaxLanes(d8)) {
-      const auto l = hn::ShiftRightSame(hn::BitCast(d16, hn::LoadU(d8, low + j)), low_shift);
-      const auto u = hn::ShiftRightSame(hn::BitCast(d16, hn::LoadU(d8, high + j)), high_shift);
-      const auto l4 = hn::And(hn::BitCast(d8, l), hn::Set(d8, 0x0F));
-      const auto u2 = hn::And(hn::BitCast(d8, hn::ShiftLeft<4>(u)), hn::Set(d8, 0x30));
-      const auto q = hn::Sub(hn::BitCast(di8, hn::Or(l4, u2)), hn::Set(di8, 32));
-      hn::Store(hn::BitCast(d8, q), d8, codes + j);
-    }
+    five_bit_codes(block + 2, block + 6, codes);
+    const VF d = hn::Set(kF, h.values[0]);
+    const VF centre = hn::Set(kF, 16.0f);
     TRIPTYCH_UNROLL for (size_t i = 0; i < kParts; ++i) {
-      w[i] = hn::Mul(hn::Set(kF, h.scales[2 * c + i * kLanes / 16]), load_i8(codes + i * kLanes));
+      w[i] = hn::Mul(d, hn::Sub(load_u8_float(codes + i * kLanes), centre));
+    }
+  }
+};
+
+struct Q51Codec {
+  static constexpr bool kPlain = false;
+  static constexpr size_t kElements = 32, kBytes = 24;
+  using Head = HalfPair;  // d and m
+  static HWY_INLINE Head head(const uint8_t* block) { return half_pair(block); }
+  static HWY_INLINE void chunk(const Head& h, const uint8_t* block, size_t, VF* w) {
+    HWY_ALIGN uint8_t codes[kChunk];
+    five_bit_codes(block + 4, block + 8, codes);
+    const VF d = hn::Set(kF, h.values[0]);
+    const VF m = hn::Set(kF, h.values[1]);
+    TRIPTYCH_UNROLL for (size_t i = 0; i < kParts; ++i) {
+      w[i] = hn::MulAdd(d, load_u8_float(codes + i * kLanes), m);
     }
   }
 };
@@ -225,6 +160,14 @@ HWY_INLINE void with_codec(DType dtype, const F& f) {
       return f(Q41Codec<32>());
     case DType::kQ4_1_G64:
       return f(Q41Codec<64>());
+    case DType::kQ5_0:
+      return f(Q50Codec());
+    case DType::kQ5_1:
+      return f(Q51Codec());
+    case DType::kQ4_K:
+      return f(Q4KCodec());
+    case DType::kQ5_K:
+      return f(Q5KCodec());
     case DType::kQ6_K:
       return f(Q6KCodec());
   }

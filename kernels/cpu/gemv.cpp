@@ -3,6 +3,7 @@
 #include "kernels/cpu/gemv.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "kernels/cpu/linear.h"

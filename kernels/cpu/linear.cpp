@@ -146,6 +146,10 @@ std::string_view linear_kernel_name(DType dtype, int64_t m) {
       {"gemv_q4_0", "gemm_q4_0"},
       {"gemv_q4_1", "gemm_q4_1"},
       {"gemv_q4_1_g64", "gemm_q4_1_g64"},
+      {"gemv_q5_0", "gemm_q5_0"},
+      {"gemv_q5_1", "gemm_q5_1"},
+      {"gemv_q4_k", "gemm_q4_k"},
+      {"gemv_q5_k", "gemm_q5_k"},
       {"gemv_q6_k", "gemm_q6_k"},
   }};
   return kNames[static_cast<size_t>(dtype)][uses_gemv(m) ? 0 : 1];

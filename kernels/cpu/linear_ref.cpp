@@ -27,6 +27,32 @@ int nibble(const std::byte* codes, int64_t j) {
   return j < 16 ? byte & 15 : byte >> 4;
 }
 
+// Bit 4 of code j, from the 32 bits that hold one for each code.
+int fifth_bit(const std::byte* bits, int64_t j) {
+  return (std::to_integer<int>(bits[j / 8]) >> (j % 8) & 1) << 4;
+}
+
+// Scale and minimum of chunk c of a K type: six bits each, of which those of the last four chunks
+// are split.
+double k_scale(const std::byte* packed, int64_t c) {
+  const auto at = [packed](int64_t i) { return std::to_integer<int>(packed[i]); };
+  return c < 4 ? at(c) & 63 : (at(c + 4) & 15) | at(c - 4) >> 6 << 4;
+}
+double k_minimum(const std::byte* packed, int64_t c) {
+  const auto at = [packed](int64_t i) { return std::to_integer<int>(packed[i]); };
+  return c < 4 ? at(c + 4) & 63 : at(c + 4) >> 4 | at(c) >> 6 << 4;
+}
+
+// `high` is null for Q4_K.
+double k_element(const std::byte* block, const std::byte* high, const std::byte* low, int64_t j) {
+  const int64_t c = j / 32;
+  const int64_t l = j % 32;
+  int code = std::to_integer<int>(low[c / 2 * 32 + l]) >> (c % 2 * 4) & 15;
+  if (high != nullptr) code |= (std::to_integer<int>(high[l]) >> c & 1) << 4;
+  return load_half(block) * k_scale(block + 4, c) * code -
+         load_half(block + 2) * k_minimum(block + 4, c);
+}
+
 // Each half of a Q6_K block (128 elements) has 64 bytes of low nibbles and 32 of high bit pairs;
 // element 32 r + l takes nibble r / 2 of byte l + 32 (r % 2) and bit pair r of byte l.
 double q6_k(const std::byte* block, int64_t j) {
@@ -60,6 +86,15 @@ double element(const WeightView& w, int64_t row, int64_t column) {
     case DType::kQ4_1:
     case DType::kQ4_1_G64:
       return load_half(block) * nibble(block + 4 + j / 32 * 16, j % 32) + load_half(block + 2);
+    case DType::kQ5_0:
+      return load_half(block) * ((nibble(block + 6, j) | fifth_bit(block + 2, j)) - 16);
+    case DType::kQ5_1:
+      return load_half(block) * (nibble(block + 8, j) | fifth_bit(block + 4, j)) +
+             load_half(block + 2);
+    case DType::kQ4_K:
+      return k_element(block, nullptr, block + 16, j);
+    case DType::kQ5_K:
+      return k_element(block, block + 16, block + 48, j);
     case DType::kQ6_K:
       return q6_k(block, j);
   }

@@ -165,8 +165,8 @@ TEST(Gguf, RefusesOtherVersionsAndByteOrders) {
 
 TEST(Gguf, RefusesTypesThatItCannotReadByName) {
   GgufBuilder builder;
-  builder.tensors.push_back({"w", {256}, 13, std::string(176, '\0')});
-  expect_unsupported(builder.build(), "tensor \"w\" has type 13 (Q5_K), expected F32");
+  builder.tensors.push_back({"w", {256}, 11, std::string(110, '\0')});
+  expect_unsupported(builder.build(), "tensor \"w\" has type 11 (Q3_K), expected F32");
   builder.tensors[0].type = 99;
   expect_unsupported(builder.build(), "type 99");
 }
@@ -216,6 +216,29 @@ TEST(Gguf, ImpossibleShapesAreCorrupt) {
   expect_corrupt(with_dims({17}), "68 bytes at offset 0 of a data section of 64 bytes");
   expect_corrupt(with_dims({33, 2}, 3), "rows of 33 elements, expected a multiple of the q4_1");
   expect_corrupt(with_dims({uint64_t{1} << 60}), "bytes at offset 0 of a data section of 64");
+}
+
+TEST(Gguf, EveryTypeThatIsReadHasTheSizeOfItsBlocks) {
+  struct Known {
+    uint32_t id;
+    DType dtype;
+    size_t bytes_of_256;
+  };
+  // Numbers and sizes as in the ggml repository's ggml.h and ggml-common.h.
+  constexpr Known kKnown[] = {
+      {0, DType::kF32, 1024},  {1, DType::kF16, 512},   {2, DType::kQ4_0, 144},
+      {3, DType::kQ4_1, 160},  {6, DType::kQ5_0, 176},  {7, DType::kQ5_1, 192},
+      {8, DType::kQ8_0, 272},  {12, DType::kQ4_K, 144}, {13, DType::kQ5_K, 176},
+      {14, DType::kQ6_K, 210}, {30, DType::kBF16, 512}};
+  for (const Known& known : kKnown) {
+    GgufBuilder builder;
+    builder.tensors.push_back({"w", {256, 3}, known.id, std::string(3 * known.bytes_of_256, '\1')});
+    const std::string bytes = builder.build();
+    const auto file = parse(bytes);
+    ASSERT_TRUE(file.has_value()) << file.error().to_string();
+    EXPECT_EQ(file->tensors()[0].dtype, known.dtype);
+    EXPECT_EQ(file->tensors()[0].data.size(), 3 * known.bytes_of_256) << known.id;
+  }
 }
 
 TEST(Gguf, OffsetsOutsideMisalignedOrOverlappingAreCorrupt) {

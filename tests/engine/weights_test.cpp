@@ -17,6 +17,7 @@
 #include "kernels/quantize.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_path.h"
+#include "tests/support/random_weights.h"
 
 namespace triptych {
 namespace {
@@ -58,16 +59,20 @@ class FakeCheckpoint final : public Checkpoint {
     for (int64_t r = 0; r < spec.rows; ++r) {
       std::memcpy(row.data(), floats.data() + static_cast<size_t>(r) * row_size, row_size);
       std::byte* out = bytes.data() + r * row_bytes(dtype, spec.columns);
-      if (dtype == DType::kQ4_0) {  // read but never written by quantize_row
-        for (size_t i = 0; i < static_cast<size_t>(row_bytes(dtype, spec.columns)); ++i) {
-          out[i] = static_cast<std::byte>(i % 18 == 1 ? 0x2C : 0x5A);
-        }
+      if (is_only_read(dtype)) {
+        const RandomWeights weights(static_cast<uint64_t>(r), dtype, 1, spec.columns);
+        std::memcpy(out, weights.view().data, static_cast<size_t>(weights.view().bytes()));
       } else {
         quantize_row(row.data(), spec.columns, dtype, out);
       }
     }
     view.data = bytes.data();
     views_[spec.name] = view;
+  }
+
+  static bool is_only_read(DType dtype) {
+    return dtype == DType::kQ4_0 || dtype == DType::kQ5_0 || dtype == DType::kQ5_1 ||
+           dtype == DType::kQ4_K || dtype == DType::kQ5_K || dtype == DType::kQ6_K;
   }
 
   ModelConfig config_;
@@ -114,8 +119,8 @@ double largest_difference(const WeightView& a, const WeightView& b) {
 constexpr int64_t kMatrices = 2 * 7 + 2;  // llama-tiny: two layers, embed, lm_head
 
 TEST(WeightScheme, NamesGoThereAndBack) {
-  for (const auto scheme :
-       {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32, WeightScheme::kW4A16G64}) {
+  for (const auto scheme : {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32,
+                            WeightScheme::kW4A16G64, WeightScheme::kStored}) {
     const auto parsed = parse_weight_scheme(weight_scheme_name(scheme));
     ASSERT_TRUE(parsed.has_value());
     EXPECT_EQ(*parsed, scheme);
@@ -124,7 +129,8 @@ TEST(WeightScheme, NamesGoThereAndBack) {
   const auto wrong = parse_weight_scheme("w4");
   ASSERT_FALSE(wrong.has_value());
   EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(wrong.error().message.find("f32, f16, w4a16-g32, w4a16-g64"), std::string::npos);
+  EXPECT_NE(wrong.error().message.find("f32, f16, w4a16-g32, w4a16-g64, stored"),
+            std::string::npos);
 }
 
 TEST(LoadWeights, F16IsViewedNotCopied) {
@@ -172,6 +178,53 @@ TEST(LoadWeights, Groups32TakeStoredCodesOver) {
     EXPECT_EQ(weights->layers[0].v.dtype, stored);
     EXPECT_EQ(weights->lm_head.dtype, DType::kQ8_0);
   }
+}
+
+/// llama-tiny with rows long enough for the types of 256 elements a block.
+std::shared_ptr<FakeCheckpoint> make_wide_checkpoint(
+    const std::function<DType(const TensorSpec&)>& dtype_of) {
+  ModelConfig config = *synthetic_config("llama-tiny");
+  config.num_q_heads = config.num_kv_heads = 256 / config.head_dim;
+  config.hidden_size = config.intermediate_size = 256;
+  return std::make_shared<FakeCheckpoint>(
+      config, [&](const TensorSpec& spec) { return spec.is_norm ? DType::kF32 : dtype_of(spec); });
+}
+
+// As in a Q4_K_M file: Q6_K for v, down and the tables, Q4_K elsewhere.
+DType mixed_types(const TensorSpec& spec) {
+  const bool fine = spec.name.ends_with(".v") || spec.name.ends_with(".down");
+  return fine || !spec.name.starts_with("layers.") ? DType::kQ6_K : DType::kQ4_K;
+}
+
+TEST(LoadWeights, Groups32KeepQ4KAndQuantizeFinerCodes) {
+  const auto checkpoint = make_wide_checkpoint(mixed_types);
+  const auto weights = load(checkpoint, WeightScheme::kW4A16G32);
+  EXPECT_EQ(weights->layers[0].q.data, checkpoint->tensor("layers.0.q")->data);
+  EXPECT_EQ(weights->layers[0].q.dtype, DType::kQ4_K);
+  EXPECT_EQ(weights->layers[0].v.dtype, DType::kQ4_1);
+  EXPECT_EQ(weights->embed.dtype, DType::kQ6_K);
+  EXPECT_EQ(weights->converted, 4);
+  EXPECT_EQ(weights->kept, kMatrices - 4);
+}
+
+TEST(LoadWeights, StoredTakesEveryTypeAsItIs) {
+  for (const DTypeInfo& info : kDTypes) {
+    const auto checkpoint = make_wide_checkpoint([&](const TensorSpec&) { return info.dtype; });
+    const auto weights = load(checkpoint, WeightScheme::kStored);
+    ASSERT_NE(weights, nullptr);
+    EXPECT_EQ(weights->kept, kMatrices) << info.name;
+    EXPECT_EQ(weights->converted, 0);
+    EXPECT_TRUE(weights->storage.empty());
+    EXPECT_EQ(weights->layers[1].down.data, checkpoint->tensor("layers.1.down")->data);
+    EXPECT_EQ(weights->layers[1].down.dtype, info.dtype);
+    EXPECT_EQ(weights->embed.data, checkpoint->tensor("embed")->data);
+    EXPECT_EQ(weights->lm_head.dtype, info.dtype);
+  }
+  const auto mixed = load(make_wide_checkpoint(mixed_types), WeightScheme::kStored);
+  EXPECT_EQ(mixed->layers[0].k.dtype, DType::kQ4_K);
+  EXPECT_EQ(mixed->layers[0].v.dtype, DType::kQ6_K);
+  const int64_t layer = 5 * 256 * 256 / 256 * 144 + 2 * 256 * 256 / 256 * 210;
+  EXPECT_EQ(mixed->bytes(), 2 * layer + 2 * 512 * 210 + 5 * 256 * 4);
 }
 
 TEST(LoadWeights, Groups32QuantizeTheRestAndLeaveTablesAlone) {

@@ -16,13 +16,13 @@ namespace {
 TEST(PlanEstimate, WeightsAreThoseThatLoad) {
   const auto checkpoint = open_synthetic({.synthetic = "llama-tiny"});
   ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().to_string();
-  const auto embed = (*checkpoint)->tensor("embed");
-  ASSERT_TRUE(embed.has_value());
-  for (const WeightScheme scheme :
-       {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32, WeightScheme::kW4A16G64}) {
+  const auto stored = describe_stored(**checkpoint);
+  ASSERT_TRUE(stored.has_value());
+  for (const WeightScheme scheme : {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32,
+                                    WeightScheme::kW4A16G64, WeightScheme::kStored}) {
     const auto weights = load_weights(*checkpoint, scheme);
     ASSERT_TRUE(weights.has_value()) << weights.error().to_string();
-    const auto estimate = estimate_weights((*checkpoint)->config(), embed->dtype, scheme);
+    const auto estimate = estimate_weights((*checkpoint)->config(), *stored, scheme);
     EXPECT_EQ(estimate.total_bytes, (*weights)->bytes()) << weight_scheme_name(scheme);
     EXPECT_EQ(estimate.step_bytes, (*weights)->bytes_per_decode_step())
         << weight_scheme_name(scheme);
@@ -42,13 +42,13 @@ TEST(PlanEstimate, CountsByHand) {
   // A layer: q and o 64 x 64, k and v 64 x 32, three of 64 x 128.
   const int64_t linear = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128);
   const int64_t norms = 5 * 64 * 4;
-  const auto f16 = estimate_weights(config, DType::kF16, WeightScheme::kF16);
+  const auto f16 = estimate_weights(config, {.embed = DType::kF16}, WeightScheme::kF16);
   EXPECT_EQ(f16.total_bytes, 2 * linear + 2 * 6400 + norms);
   EXPECT_EQ(f16.step_bytes, f16.total_bytes);
-  const auto q4 = estimate_weights(config, DType::kQ8_0, WeightScheme::kW4A16G32);
+  const auto q4 = estimate_weights(config, {.embed = DType::kQ8_0}, WeightScheme::kW4A16G32);
   EXPECT_EQ(q4.total_bytes, linear / 32 * 20 + 6400 / 32 * 34 + norms);
   config.tie_word_embeddings = false;
-  const auto untied = estimate_weights(config, DType::kF16, WeightScheme::kF16);
+  const auto untied = estimate_weights(config, {.embed = DType::kF16}, WeightScheme::kF16);
   EXPECT_EQ(untied.total_bytes - untied.step_bytes, 2 * 6400);
 
   ExperimentSpec spec;
@@ -62,7 +62,7 @@ TEST(PlanEstimate, CountsByHand) {
   workload.concurrency = 2;
   workload.requests = 3;
   spec.workloads = {workload};
-  const PlanEstimate estimate = estimate_plan(spec, config, DType::kF16);
+  const PlanEstimate estimate = estimate_plan(spec, config, {.embed = DType::kF16});
   const int64_t kv_per_token = 2 * 2 * 32 * 2;
   EXPECT_EQ(estimate.weight_bytes, untied.total_bytes);
   EXPECT_EQ(estimate.kv_bytes, 2 * 2 * 14 * kv_per_token);

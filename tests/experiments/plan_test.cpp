@@ -276,7 +276,7 @@ TEST(PlanGolden, SpecToPlan) {
     const std::string fallback = name == "matrix" ? "model.gguf is missing: its fallback runs" : "";
     expect_golden("plan/" + name + ".txt",
                   print_plan({portable, test_inputs(), plan, fallback,
-                              estimate_plan(portable, *config, DType::kF16),
+                              estimate_plan(portable, *config, {.embed = DType::kF16}),
                               name == "matrix" ? 1000 : int64_t{8} << 30, stored}));
   }
 }

@@ -101,8 +101,8 @@ void check_shape(DType dtype, int64_t m, int64_t n, int64_t k, ThreadPool& pool)
 class Linear : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, Linear,
                          testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0,
-                                         DType::kQ4_0, DType::kQ4_1, DType::kQ4_1_G64,
-                                         DType::kQ6_K),
+                                         DType::kQ4_0, DType::kQ4_1, DType::kQ4_1_G64, DType::kQ5_0,
+                                         DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
                          [](const auto& type) { return std::string(dtype_info(type.param).name); });
 
 TEST_P(Linear, MatchesTheReferenceForEveryM) {

@@ -42,7 +42,7 @@ class RandomWeights {
     for (int64_t at = 0; at < view_.bytes(); at += block_bytes) {
       const uint64_t random = random_bits(seed + 1, static_cast<uint64_t>(at));
       put_half(data + at + (dtype == DType::kQ6_K ? 208 : 0), 0x1C00u | (random & 0x3FFu));
-      if (dtype == DType::kQ4_1 || dtype == DType::kQ4_1_G64) {
+      if (has_minimum(dtype)) {
         put_half(data + at + 2, 0x2800u | (random >> 16 & 0x83FFu));
       }
     }
@@ -50,6 +50,10 @@ class RandomWeights {
   [[nodiscard]] const WeightView& view() const { return view_; }
 
  private:
+  static bool has_minimum(DType dtype) {
+    return dtype == DType::kQ4_1 || dtype == DType::kQ4_1_G64 || dtype == DType::kQ5_1 ||
+           dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+  }
   static void put_half(std::byte* to, uint64_t bits) {
     const auto half = static_cast<uint16_t>(bits);
     std::memcpy(to, &half, sizeof(half));
