@@ -32,9 +32,11 @@ class NoOps final : public Ops {
   void gate_up_swiglu(Tensor, const WeightView&, const WeightView&, Tensor) override {}
   void swiglu(Tensor, Tensor, Tensor) override {}
   void add(Tensor, Tensor, Tensor) override {}
+  void add_bias(Tensor, const float*) override {}
+  void qk_norm(Tensor, const float*) override {}
   void rope(Tensor) override {}
   void kv_append(int64_t, Tensor, Tensor) override {}
-  void rope_kv_append(int64_t, Tensor, Tensor, Tensor) override {}
+  void rope_kv_append(int64_t, const QkvExtras&, Tensor, Tensor, Tensor) override {}
   void attention(int64_t, Tensor, Tensor) override {}
   void argmax(Tensor) override {}
   void fetch_tokens(std::span<int32_t>) override {}
@@ -43,6 +45,11 @@ class NoOps final : public Ops {
  private:
   int64_t element_bytes_;
 };
+
+/// Null for a vector that the family does not have.
+const float* resident_or_null(Ops& ops, const std::vector<float>& values) {
+  return values.empty() ? nullptr : ops.resident(values);
+}
 
 }  // namespace
 
@@ -57,8 +64,13 @@ Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
       final_norm_(ops.resident(weights.final_norm)) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& w : weights.layers) {
+    const QkvExtras extras{.q_bias = resident_or_null(ops, w.q_bias),
+                           .k_bias = resident_or_null(ops, w.k_bias),
+                           .v_bias = resident_or_null(ops, w.v_bias),
+                           .q_norm = resident_or_null(ops, w.q_norm),
+                           .k_norm = resident_or_null(ops, w.k_norm)};
     layers_.push_back({ops.resident(w.attn_norm), ops.resident(w.q), ops.resident(w.k),
-                       ops.resident(w.v), ops.resident(w.o), ops.resident(w.ffn_norm),
+                       ops.resident(w.v), ops.resident(w.o), extras, ops.resident(w.ffn_norm),
                        ops.resident(w.gate), ops.resident(w.up), ops.resident(w.down)});
   }
 }
@@ -112,6 +124,15 @@ Activation Forward::attention_op_by_op(int64_t index, Activation x) {
   Activation k = product(normed, layer.k);
   Activation v = product(normed, layer.v);
   normed.reset();
+  if (layer.extras.q_bias != nullptr) {
+    ops_.add_bias(q, layer.extras.q_bias);
+    ops_.add_bias(k, layer.extras.k_bias);
+    ops_.add_bias(v, layer.extras.v_bias);
+  }
+  if (layer.extras.q_norm != nullptr) {
+    ops_.qk_norm(q, layer.extras.q_norm);
+    ops_.qk_norm(k, layer.extras.k_norm);
+  }
   ops_.rope(q);
   ops_.rope(k);
   ops_.kv_append(index, k, v);
@@ -156,7 +177,7 @@ Activation Forward::fused(int64_t rows) {
     ops_.linear_group(normed, std::array{layer.q, layer.k, layer.v},
                       std::array{q.tensor(), k.tensor(), v.tensor()});
     normed.reset();
-    ops_.rope_kv_append(index, q, k, v);
+    ops_.rope_kv_append(index, layer.extras, q, k, v);
     k.reset();
     v.reset();
     Activation mixed = memory_.allocate(rows, layer.q.rows);
