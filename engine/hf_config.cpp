@@ -233,6 +233,10 @@ Status Reader::read_rope(ModelConfig& config) const {
   TRIPTYCH_TRY(const auto theta, json_number(root_, "rope_theta", where_));
   config.rope_theta = theta.value_or(10000.0);  // the default of all four classes
   if (rope == nullptr) return {};
+  for (const auto& [key, value] : rope->items()) {
+    // Transformers 5 keeps one set of settings per layer type where layers differ.
+    if (value.is_object()) return unsupported("rope settings of their own for \"" + key + "\"");
+  }
   TRIPTYCH_RETURN_IF_ERROR(refuse_partial_rotation(*rope));
   TRIPTYCH_TRY(const auto nested_theta, json_number(*rope, "rope_theta", where_));
   config.rope_theta = nested_theta.value_or(config.rope_theta);
@@ -246,7 +250,7 @@ Status Reader::read_rope_scaling(const Json& rope, ModelConfig& config) const {
   RopeScaling& scaling = config.rope_scaling;
   if (type == "default") return {};
   if (type != "linear" && type != "llama3") {
-    return unsupported("rope type \"" + type + "\", expected default, linear or llama3");
+    return unsupported("\"rope_type\" is \"" + type + "\", expected default, linear or llama3");
   }
   TRIPTYCH_TRY(scaling.factor, required_number(rope, "factor"));
   scaling.kind = RopeScalingKind::kLinear;
