@@ -10,7 +10,8 @@ namespace triptych {
 namespace {
 
 TEST(ModelTensors, CoverEveryParameterOnce) {
-  for (const char* arch : {"llama-tiny", "smollm2-135m", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"}) {
+  for (const char* arch :
+       {"llama-tiny", "smollm2-135m", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"}) {
     const ModelConfig config = *synthetic_config(arch);
     std::set<std::string> names;
     int64_t parameters = 0;
