@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/kv_cache.h"
 
 namespace triptych {
@@ -51,6 +52,20 @@ const float* resident_or_null(Ops& ops, const std::vector<float>& values) {
   return values.empty() ? nullptr : ops.resident(values);
 }
 
+/// A layer that lost what its family adds would run and give other results.
+void check_extras(const ModelConfig& config, const LayerWeights& w) {
+  const auto fits = [](bool wanted, const std::vector<float>& values, int64_t size) {
+    return static_cast<int64_t>(values.size()) == (wanted ? size : 0);
+  };
+  TRIPTYCH_CHECK(fits(config.qkv_bias, w.q_bias, w.q.rows) &&
+                     fits(config.qkv_bias, w.k_bias, w.k.rows) &&
+                     fits(config.qkv_bias, w.v_bias, w.v.rows),
+                 "q, k and v have biases as the config says");
+  TRIPTYCH_CHECK(fits(config.qk_norm, w.q_norm, config.head_dim) &&
+                     fits(config.qk_norm, w.k_norm, config.head_dim),
+                 "q and k have norms as the config says");
+}
+
 }  // namespace
 
 Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
@@ -64,6 +79,7 @@ Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
       final_norm_(ops.resident(weights.final_norm)) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& w : weights.layers) {
+    check_extras(weights.config, w);
     const QkvExtras extras{.q_bias = resident_or_null(ops, w.q_bias),
                            .k_bias = resident_or_null(ops, w.k_bias),
                            .v_bias = resident_or_null(ops, w.v_bias),

@@ -406,6 +406,14 @@ TEST(Forward, AttentionIsChargedForItsWindowOnly) {
                                          8 * key_and_value + q_and_out}));
 }
 
+TEST(ForwardDeathTest, WhatTheFamilyAddsMustBeThere) {
+  ModelConfig config = tiny_config();
+  config.qkv_bias = true;
+  const auto weights = random_model(config, DType::kF16, 34);
+  weights->layers[1].k_bias.clear();
+  EXPECT_DEATH(Runner(*weights, kFast), "biases as the config says");
+}
+
 TEST(Forward, ArenaNeedsNoMoreThanTheResultsOfHalfALayer) {
   const ModelConfig c = tiny_config();
   const auto weights = random_model(c, DType::kF16, 25);
