@@ -80,8 +80,8 @@ TEST(SyntheticDirectory, ShardsHoldTheSameModel) {
   const auto written =
       write_synthetic_directory(config, dir / "model", {.max_shard_bytes = 100'000});
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->num_files, 6);
-  EXPECT_TRUE(fs::exists(dir / "model/model-00006-of-00006.safetensors"));
+  EXPECT_EQ(written->num_files, 4);
+  EXPECT_TRUE(fs::exists(dir / "model/model-00004-of-00004.safetensors"));
   const auto opened = open_hf_directory(dir / "model");
   ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
   EXPECT_EQ(largest_difference(*open_synthetic({.synthetic = "qwen3-tiny"}).value(), **opened), 0);
