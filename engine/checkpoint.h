@@ -29,7 +29,8 @@ struct ModelRef {
 
 /// The tensors of a model under the names of this project:
 ///   "embed", "final_norm", "lm_head" (absent if tied),
-///   "layers.<i>.{attn_norm,q,k,v,o,ffn_norm,gate,up,down}".
+///   "layers.<i>.{attn_norm,q,k,v,o,ffn_norm,gate,up,down}" and, where the family has them,
+///   "layers.<i>.{q_bias,k_bias,v_bias,q_norm,k_norm}".
 /// Matrices are [rows = outputs, columns = inputs]. Tensors of files are views into the mapping.
 class Checkpoint {
  public:

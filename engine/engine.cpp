@@ -97,11 +97,12 @@ class BuiltinEngine final : public Engine {
         multiplied += m->rows * m->columns;
       }
     }
-    const int64_t attention = 4 * context * c.num_q_heads * c.head_dim * c.num_layers;
-    return {
-        .bytes_read = weights_->bytes_per_decode_step() + batch * (embed_row + context * kv_token),
-        .bytes_written = batch * kv_token,
-        .flops = batch * (2 * multiplied + attention)};
+    const int64_t attended = c.attended_tokens(context);  // summed over the layers
+    const int64_t attention = 4 * attended * c.num_q_heads * c.head_dim;
+    return {.bytes_read = weights_->bytes_per_decode_step() +
+                          batch * (embed_row + attended * (kv_token / c.num_layers)),
+            .bytes_written = batch * kv_token,
+            .flops = batch * (2 * multiplied + attention)};
   }
 
   std::string kernel_choice(int64_t batch) const override {

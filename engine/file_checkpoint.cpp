@@ -21,7 +21,7 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 Status FileCheckpoint::add(const TensorSpec& spec, const StoredTensor& stored) {
   const int64_t matrix[] = {spec.rows, spec.columns};
-  const auto expected = std::span<const int64_t>(matrix).subspan(spec.is_norm ? 1 : 0);
+  const auto expected = std::span<const int64_t>(matrix).subspan(spec.is_vector ? 1 : 0);
   if (!std::equal(expected.begin(), expected.end(), stored.shape.begin(), stored.shape.end())) {
     return fail(ErrorCode::kCorrupt,
                 "tensor \"" + std::string(stored.name) + "\" has shape " +
@@ -29,9 +29,9 @@ Status FileCheckpoint::add(const TensorSpec& spec, const StoredTensor& stored) {
                     " from the model's configuration",
                 std::string(stored.where));
   }
-  if (spec.is_norm && dtype_info(stored.dtype).block_elements != 1) {
+  if (spec.is_vector && dtype_info(stored.dtype).block_elements != 1) {
     return fail(ErrorCode::kUnsupported,
-                "norm \"" + std::string(stored.name) + "\" has the quantized type " +
+                "norm or bias \"" + std::string(stored.name) + "\" has the quantized type " +
                     std::string(dtype_info(stored.dtype).name),
                 std::string(stored.where));
   }

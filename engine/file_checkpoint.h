@@ -39,7 +39,7 @@ class FileCheckpoint final : public Checkpoint {
 
   /// Makes `stored`, which lies in one of the files, the tensor of `spec`.
   /// Errors: kCorrupt naming the tensor, the expected and the found shape; kUnsupported if `stored`
-  /// is a norm of a quantized type.
+  /// is a norm or bias of a quantized type.
   [[nodiscard]] Status add(const TensorSpec& spec, const StoredTensor& stored);
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }

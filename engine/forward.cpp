@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/kv_cache.h"
 
 namespace triptych {
@@ -32,9 +33,11 @@ class NoOps final : public Ops {
   void gate_up_swiglu(Tensor, const WeightView&, const WeightView&, Tensor) override {}
   void swiglu(Tensor, Tensor, Tensor) override {}
   void add(Tensor, Tensor, Tensor) override {}
+  void add_bias(Tensor, const float*) override {}
+  void qk_norm(Tensor, const float*) override {}
   void rope(Tensor) override {}
   void kv_append(int64_t, Tensor, Tensor) override {}
-  void rope_kv_append(int64_t, Tensor, Tensor, Tensor) override {}
+  void rope_kv_append(int64_t, const QkvExtras&, Tensor, Tensor, Tensor) override {}
   void attention(int64_t, Tensor, Tensor) override {}
   void gather_rows(Tensor, std::span<const int64_t>, Tensor) override {}
   void argmax(Tensor) override {}
@@ -44,6 +47,25 @@ class NoOps final : public Ops {
  private:
   int64_t element_bytes_;
 };
+
+/// Null for a vector that the family does not have.
+const float* resident_or_null(Ops& ops, const std::vector<float>& values) {
+  return values.empty() ? nullptr : ops.resident(values);
+}
+
+/// A layer that lost what its family adds would run and give other results.
+void check_extras(const ModelConfig& config, const LayerWeights& w) {
+  const auto fits = [](bool wanted, const std::vector<float>& values, int64_t size) {
+    return static_cast<int64_t>(values.size()) == (wanted ? size : 0);
+  };
+  TRIPTYCH_CHECK(fits(config.qkv_bias, w.q_bias, w.q.rows) &&
+                     fits(config.qkv_bias, w.k_bias, w.k.rows) &&
+                     fits(config.qkv_bias, w.v_bias, w.v.rows),
+                 "q, k and v have biases as the config says");
+  TRIPTYCH_CHECK(fits(config.qk_norm, w.q_norm, config.head_dim) &&
+                     fits(config.qk_norm, w.k_norm, config.head_dim),
+                 "q and k have norms as the config says");
+}
 
 }  // namespace
 
@@ -58,8 +80,14 @@ Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
       final_norm_(ops.resident(weights.final_norm)) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& w : weights.layers) {
+    check_extras(weights.config, w);
+    const QkvExtras extras{.q_bias = resident_or_null(ops, w.q_bias),
+                           .k_bias = resident_or_null(ops, w.k_bias),
+                           .v_bias = resident_or_null(ops, w.v_bias),
+                           .q_norm = resident_or_null(ops, w.q_norm),
+                           .k_norm = resident_or_null(ops, w.k_norm)};
     layers_.push_back({ops.resident(w.attn_norm), ops.resident(w.q), ops.resident(w.k),
-                       ops.resident(w.v), ops.resident(w.o), ops.resident(w.ffn_norm),
+                       ops.resident(w.v), ops.resident(w.o), extras, ops.resident(w.ffn_norm),
                        ops.resident(w.gate), ops.resident(w.up), ops.resident(w.down)});
   }
 }
@@ -113,6 +141,15 @@ Activation Forward::attention_op_by_op(int64_t index, Activation x) {
   Activation k = product(normed, layer.k);
   Activation v = product(normed, layer.v);
   normed.reset();
+  if (layer.extras.q_bias != nullptr) {
+    ops_.add_bias(q, layer.extras.q_bias);
+    ops_.add_bias(k, layer.extras.k_bias);
+    ops_.add_bias(v, layer.extras.v_bias);
+  }
+  if (layer.extras.q_norm != nullptr) {
+    ops_.qk_norm(q, layer.extras.q_norm);
+    ops_.qk_norm(k, layer.extras.k_norm);
+  }
   ops_.rope(q);
   ops_.rope(k);
   ops_.kv_append(index, k, v);
@@ -157,7 +194,7 @@ Activation Forward::fused(int64_t rows) {
     ops_.linear_group(normed, std::array{layer.q, layer.k, layer.v},
                       std::array{q.tensor(), k.tensor(), v.tensor()});
     normed.reset();
-    ops_.rope_kv_append(index, q, k, v);
+    ops_.rope_kv_append(index, layer.extras, q, k, v);
     k.reset();
     v.reset();
     Activation mixed = memory_.allocate(rows, layer.q.rows);

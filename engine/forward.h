@@ -36,6 +36,7 @@ class Forward {
   struct Layer {
     const float* attn_norm;
     WeightView q, k, v, o;
+    QkvExtras extras;
     const float* ffn_norm;
     WeightView gate, up, down;
   };

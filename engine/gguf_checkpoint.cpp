@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// open_gguf: a Llama model out of one GGUF file.
+// open_gguf: a model out of one GGUF file.
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -20,55 +20,66 @@ constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 /// Name in the file of a tensor that carries our name: "layers.3.q" -> "blk.3.attn_q.weight".
 std::string gguf_name(std::string_view name) {
   static const std::unordered_map<std::string_view, std::string_view> kNames = {
-      {"embed", "token_embd"},  {"final_norm", "output_norm"},
-      {"lm_head", "output"},    {"attn_norm", "attn_norm"},
-      {"q", "attn_q"},          {"k", "attn_k"},
-      {"v", "attn_v"},          {"o", "attn_output"},
-      {"ffn_norm", "ffn_norm"}, {"gate", "ffn_gate"},
-      {"up", "ffn_up"},         {"down", "ffn_down"}};
+      {"embed", "token_embd.weight"},   {"final_norm", "output_norm.weight"},
+      {"lm_head", "output.weight"},     {"attn_norm", "attn_norm.weight"},
+      {"q", "attn_q.weight"},           {"k", "attn_k.weight"},
+      {"v", "attn_v.weight"},           {"q_bias", "attn_q.bias"},
+      {"k_bias", "attn_k.bias"},        {"v_bias", "attn_v.bias"},
+      {"q_norm", "attn_q_norm.weight"}, {"k_norm", "attn_k_norm.weight"},
+      {"o", "attn_output.weight"},      {"ffn_norm", "ffn_norm.weight"},
+      {"gate", "ffn_gate.weight"},      {"up", "ffn_up.weight"},
+      {"down", "ffn_down.weight"}};
   constexpr std::string_view kLayers = "layers.";
-  if (name.substr(0, kLayers.size()) != kLayers) {
-    return std::string(kNames.at(name)) + ".weight";
-  }
+  if (!name.starts_with(kLayers)) return std::string(kNames.at(name));
   const size_t dot = name.find('.', kLayers.size());
   const auto layer = name.substr(kLayers.size(), dot - kLayers.size());
-  return "blk." + std::string(layer) + "." + std::string(kNames.at(name.substr(dot + 1))) +
-         ".weight";
+  return "blk." + std::string(layer) + "." + std::string(kNames.at(name.substr(dot + 1)));
 }
 
 Unexpected unsupported(const Gguf& file, std::string message) {
   return fail(ErrorCode::kUnsupported, std::move(message), file.where());
 }
 
-Result<int64_t> required_integer(const Gguf& file, const char* key) {
-  TRIPTYCH_TRY(const auto value, file.integer(key));
-  if (value) return *value;
-  return fail(ErrorCode::kCorrupt, std::string("key \"") + key + "\" is missing", file.where());
-}
+/// The keys of a file's architecture: "context_length" stands for "llama.context_length".
+class Keys {
+ public:
+  Keys(const Gguf& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
 
-Result<int64_t> integer_or(const Gguf& file, const char* key, int64_t otherwise) {
-  TRIPTYCH_TRY(const auto value, file.integer(key));
-  return value.value_or(otherwise);
-}
+  [[nodiscard]] const Gguf& file() const { return file_; }
+  [[nodiscard]] std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+  [[nodiscard]] Result<int64_t> required_integer(std::string_view key) const {
+    TRIPTYCH_TRY(const auto value, file_.integer(full(key)));
+    if (value) return *value;
+    return fail(ErrorCode::kCorrupt, "key \"" + full(key) + "\" is missing", file_.where());
+  }
+  [[nodiscard]] Result<int64_t> integer_or(std::string_view key, int64_t otherwise) const {
+    TRIPTYCH_TRY(const auto value, file_.integer(full(key)));
+    return value.value_or(otherwise);
+  }
+  [[nodiscard]] Result<double> number_or(std::string_view key, double otherwise) const {
+    TRIPTYCH_TRY(const auto value, file_.number(full(key)));
+    return value.value_or(otherwise);
+  }
 
-Result<double> number_or(const Gguf& file, const char* key, double otherwise) {
-  TRIPTYCH_TRY(const auto value, file.number(key));
-  return value.value_or(otherwise);
-}
+ private:
+  const Gguf& file_;
+  std::string prefix_;
+};
 
 /// Keys that would change the results and that this engine does not implement.
-Status refuse_unknown_variants(const Gguf& file) {
+Status refuse_unknown_variants(const Keys& keys) {
   struct Variant {
-    const char* key;
+    std::string key;
     int64_t least;
     int64_t most;
   };
-  constexpr Variant kVariants[] = {{"llama.expert_count", 0, 0},
-                                   {"llama.attention.sliding_window", 0, 0},
-                                   {"llama.attention.causal", 1, 1},
-                                   {"llama.use_parallel_residual", 0, 0},
-                                   {"split.count", 0, 1}};
-  for (const Variant& variant : kVariants) {
+  const Variant variants[] = {{keys.full("expert_count"), 0, 0},
+                              {keys.full("attention.causal"), 1, 1},
+                              {keys.full("use_parallel_residual"), 0, 0},
+                              {"split.count", 0, 1}};
+  const Gguf& file = keys.file();
+  for (const Variant& variant : variants) {
     const GgufValue* value = file.find(variant.key);
     if (value == nullptr) continue;
     int64_t found = 0;
@@ -76,26 +87,34 @@ Status refuse_unknown_variants(const Gguf& file) {
       TRIPTYCH_TRY(const auto flag, file.boolean(variant.key));
       found = *flag ? 1 : 0;
     } else {
-      TRIPTYCH_TRY(found, required_integer(file, variant.key));
+      TRIPTYCH_TRY(const auto number, file.integer(variant.key));
+      found = *number;
     }
     if (found >= variant.least && found <= variant.most) continue;
     return unsupported(
-        file, str_format("\"%s\" is %lld, expected %lld", variant.key,
+        file, str_format("\"%s\" is %lld, expected %lld", variant.key.c_str(),
                          static_cast<long long>(found), static_cast<long long>(variant.most)));
+  }
+  for (const char* key :
+       {"attention.sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping",
+        "logit_scale", "residual_scale", "embedding_scale", "attention.scale"}) {
+    if (file.find(keys.full(key)) == nullptr) continue;
+    return unsupported(file, "\"" + keys.full(key) + "\" is set, expected none");
   }
   return {};
 }
 
-Result<RopeScaling> read_rope_scaling(const Gguf& file) {
+Result<RopeScaling> read_rope_scaling(const Keys& keys) {
   RopeScaling scaling;
-  TRIPTYCH_TRY(const auto type, file.string("llama.rope.scaling.type"));
+  const std::string key = keys.full("rope.scaling.type");
+  TRIPTYCH_TRY(const auto type, keys.file().string(key));
   if (!type || *type == "none") return scaling;
   if (*type != "linear") {
-    return unsupported(file, "\"llama.rope.scaling.type\" is \"" + std::string(*type) +
-                                 "\", expected none or linear");
+    return unsupported(
+        keys.file(), "\"" + key + "\" is \"" + std::string(*type) + "\", expected none or linear");
   }
   scaling.kind = RopeScalingKind::kLinear;
-  TRIPTYCH_TRY(scaling.factor, number_or(file, "llama.rope.scaling.factor", 1.0));
+  TRIPTYCH_TRY(scaling.factor, keys.number_or("rope.scaling.factor", 1.0));
   return scaling;
 }
 
@@ -128,7 +147,8 @@ Status read_rope_factors(const Gguf& file, const GgufTensor& tensor, ModelConfig
     }
   }
   if (config.rope_scaling.kind != RopeScalingKind::kNone) {
-    return unsupported(file, "both \"llama.rope.scaling.type\" and a tensor \"" +
+    return unsupported(file, "both \"" + config.architecture +
+                                 ".rope.scaling.type\" and a tensor \"" +
                                  std::string(kRopeFactors) + "\" scale the rotation");
   }
   // A factor of 1 everywhere is no scaling.
@@ -136,46 +156,58 @@ Status read_rope_factors(const Gguf& file, const GgufTensor& tensor, ModelConfig
   return {};
 }
 
-Result<ModelConfig> read_config(const Gguf& file, std::string name) {
-  TRIPTYCH_TRY(const auto architecture, file.string("general.architecture"));
-  if (!architecture || *architecture != "llama") {
-    return unsupported(file, "\"general.architecture\" is " +
-                                 (architecture ? "\"" + std::string(*architecture) + "\""
-                                               : std::string("missing")) +
-                                 ", expected \"llama\"");
+Result<const ModelFamily*> read_family(const Gguf& file) {
+  TRIPTYCH_TRY(const auto name, file.string("general.architecture"));
+  const ModelFamily* family = name ? find_family(*name) : nullptr;
+  if (family != nullptr && family->gguf_rope) return family;
+  return unsupported(file, "\"general.architecture\" is " +
+                               (name ? "\"" + std::string(*name) + "\"" : std::string("missing")) +
+                               ", expected llama, qwen2 or qwen3");
+}
+
+Status read_sizes(const Keys& keys, ModelConfig& config) {
+  TRIPTYCH_TRY(config.hidden_size, keys.required_integer("embedding_length"));
+  TRIPTYCH_TRY(config.intermediate_size, keys.required_integer("feed_forward_length"));
+  TRIPTYCH_TRY(config.num_layers, keys.required_integer("block_count"));
+  TRIPTYCH_TRY(config.num_q_heads, keys.required_integer("attention.head_count"));
+  TRIPTYCH_TRY(config.num_kv_heads, keys.integer_or("attention.head_count_kv", config.num_q_heads));
+  TRIPTYCH_TRY(config.max_position, keys.required_integer("context_length"));
+  if (config.num_q_heads <= 0) {
+    return fail(
+        ErrorCode::kCorrupt,
+        str_format("\"%s\" is %lld, expected at least 1", keys.full("attention.head_count").c_str(),
+                   static_cast<long long>(config.num_q_heads)),
+        keys.file().where());
   }
-  TRIPTYCH_RETURN_IF_ERROR(refuse_unknown_variants(file));
+  TRIPTYCH_TRY(config.head_dim,
+               keys.integer_or("attention.key_length", config.hidden_size / config.num_q_heads));
+  for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
+    TRIPTYCH_TRY(const auto length, keys.integer_or(key, config.head_dim));
+    if (length == config.head_dim) continue;
+    return unsupported(
+        keys.file(),
+        str_format("\"%s\" is %lld, expected the head dimension, %lld", keys.full(key).c_str(),
+                   static_cast<long long>(length), static_cast<long long>(config.head_dim)));
+  }
+  return {};
+}
+
+Result<ModelConfig> read_config(const Gguf& file, std::string name) {
+  TRIPTYCH_TRY(const ModelFamily* family, read_family(file));
+  const Keys keys(file, family->name);
+  TRIPTYCH_RETURN_IF_ERROR(refuse_unknown_variants(keys));
 
   ModelConfig config;
   config.name = std::move(name);
-  config.architecture = *architecture;
-  config.rope_kind = RopeKind::kInterleaved;
-  TRIPTYCH_TRY(config.hidden_size, required_integer(file, "llama.embedding_length"));
-  TRIPTYCH_TRY(config.intermediate_size, required_integer(file, "llama.feed_forward_length"));
-  TRIPTYCH_TRY(config.num_layers, required_integer(file, "llama.block_count"));
-  TRIPTYCH_TRY(config.num_q_heads, required_integer(file, "llama.attention.head_count"));
-  TRIPTYCH_TRY(config.num_kv_heads,
-               integer_or(file, "llama.attention.head_count_kv", config.num_q_heads));
-  TRIPTYCH_TRY(config.max_position, required_integer(file, "llama.context_length"));
-  if (config.num_q_heads <= 0) {
-    return fail(ErrorCode::kCorrupt,
-                str_format("\"llama.attention.head_count\" is %lld, expected at least 1",
-                           static_cast<long long>(config.num_q_heads)),
-                file.where());
-  }
-  TRIPTYCH_TRY(config.head_dim, integer_or(file, "llama.attention.key_length",
-                                           config.hidden_size / config.num_q_heads));
-  for (const char* key : {"llama.attention.value_length", "llama.rope.dimension_count"}) {
-    TRIPTYCH_TRY(const auto length, integer_or(file, key, config.head_dim));
-    if (length == config.head_dim) continue;
-    return unsupported(
-        file, str_format("\"%s\" is %lld, expected the head dimension, %lld", key,
-                         static_cast<long long>(length), static_cast<long long>(config.head_dim)));
-  }
-  TRIPTYCH_TRY(config.rms_norm_eps,
-               number_or(file, "llama.attention.layer_norm_rms_epsilon", 1e-5));
-  TRIPTYCH_TRY(config.rope_theta, number_or(file, "llama.rope.freq_base", 10000.0));
-  TRIPTYCH_TRY(config.rope_scaling, read_rope_scaling(file));
+  config.architecture = family->name;
+  config.qkv_bias = family->qkv_bias;
+  config.qk_norm = family->qk_norm;
+  config.rope_kind = *family->gguf_rope;
+  TRIPTYCH_RETURN_IF_ERROR(read_sizes(keys, config));
+  TRIPTYCH_TRY(config.sliding_window, keys.integer_or("attention.sliding_window", 0));
+  TRIPTYCH_TRY(config.rms_norm_eps, keys.number_or("attention.layer_norm_rms_epsilon", 1e-5));
+  TRIPTYCH_TRY(config.rope_theta, keys.number_or("rope.freq_base", 10000.0));
+  TRIPTYCH_TRY(config.rope_scaling, read_rope_scaling(keys));
   for (const auto& [key, id] : {std::pair{"tokenizer.ggml.bos_token_id", &config.bos_token_id},
                                 std::pair{"tokenizer.ggml.eos_token_id", &config.eos_token_id}}) {
     TRIPTYCH_TRY(const auto value, file.integer(key));
@@ -194,14 +226,14 @@ Status complete_config(const Gguf& file, const TensorIndex& index, ModelConfig& 
   }
   config.vocab_size = embed->second->dims[0];
   config.tie_word_embeddings = !index.contains("output.weight");
-  TRIPTYCH_TRY(const auto declared, integer_or(file, "llama.vocab_size", config.vocab_size));
+  const Keys keys(file, config.architecture);
+  TRIPTYCH_TRY(const auto declared, keys.integer_or("vocab_size", config.vocab_size));
   if (declared != config.vocab_size) {
-    return fail(
-        ErrorCode::kCorrupt,
-        str_format("\"llama.vocab_size\" is %lld, tensor \"token_embd.weight\" has %lld "
-                   "rows",
-                   static_cast<long long>(declared), static_cast<long long>(config.vocab_size)),
-        file.where());
+    return fail(ErrorCode::kCorrupt,
+                str_format("\"%s\" is %lld, tensor \"token_embd.weight\" has %lld rows",
+                           keys.full("vocab_size").c_str(), static_cast<long long>(declared),
+                           static_cast<long long>(config.vocab_size)),
+                file.where());
   }
   TRIPTYCH_RETURN_IF_ERROR(validate(config, file.where()));
   const auto factors = index.find(kRopeFactors);
@@ -228,8 +260,9 @@ Status add_tensors(const Gguf& file, TensorIndex index, FileCheckpoint& checkpoi
       }));
   if (index.empty()) return {};
   // A bias or an extra norm changes the results; running without it would be a silent error.
-  return unsupported(
-      file, "tensor \"" + std::string(index.begin()->first) + "\" has no place in a Llama model");
+  return unsupported(file, "tensor \"" + std::string(index.begin()->first) +
+                               "\" has no place in a " + checkpoint.config().architecture +
+                               " model");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// open_hf_directory: a Llama model as Hugging Face Transformers stores it.
+// open_hf_directory: a model as Hugging Face Transformers stores it.
 #include <set>
 #include <unordered_map>
 
@@ -9,6 +9,7 @@
 #include "engine/checkpoint.h"
 #include "engine/file_checkpoint.h"
 #include "engine/hf_config.h"
+#include "engine/hf_names.h"
 #include "engine/json.h"
 #include "engine/safetensors.h"
 #include "engine/tokenizer.h"
@@ -18,27 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOneFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-/// "layers.3.q" -> "model.layers.3.self_attn.q_proj.weight".
-std::string hf_name(std::string_view name) {
-  static const std::unordered_map<std::string_view, std::string_view> kNames = {
-      {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"},
-      {"lm_head", "lm_head"},          {"attn_norm", "input_layernorm"},
-      {"q", "self_attn.q_proj"},       {"k", "self_attn.k_proj"},
-      {"v", "self_attn.v_proj"},       {"o", "self_attn.o_proj"},
-      {"gate", "mlp.gate_proj"},       {"up", "mlp.up_proj"},
-      {"down", "mlp.down_proj"},       {"ffn_norm", "post_attention_layernorm"}};
-  constexpr std::string_view kLayers = "layers.";
-  if (name.substr(0, kLayers.size()) != kLayers) {
-    return std::string(kNames.at(name)) + ".weight";
-  }
-  const size_t dot = name.find('.', kLayers.size());
-  return "model." + std::string(name.substr(0, dot + 1)) +
-         std::string(kNames.at(name.substr(dot + 1))) + ".weight";
-}
-
 /// File names of the shards, from the index if there is one, and the tensors that it promises.
 struct ShardList {
   std::set<std::string> names;
@@ -47,9 +27,9 @@ struct ShardList {
 
 Result<ShardList> list_shards(const fs::path& directory, std::vector<MappedFile>& files) {
   std::error_code ignored;  // a file that cannot be looked at shows when it is opened
-  const fs::path index_path = directory / kIndexFile;
-  if (fs::exists(directory / kOneFile, ignored) || !fs::exists(index_path, ignored)) {
-    return ShardList{{kOneFile}, {}};
+  const fs::path index_path = directory / kHfIndexFile;
+  if (fs::exists(directory / kHfOneFile, ignored) || !fs::exists(index_path, ignored)) {
+    return ShardList{{kHfOneFile}, {}};
   }
   const std::string where = index_path.string();
   TRIPTYCH_TRY(auto file, MappedFile::open(index_path));
@@ -98,7 +78,8 @@ Status add_shard(const fs::path& path, const ShardList& shards, std::vector<Mapp
     if (!shards.shard_of.empty() &&
         (listed == shards.shard_of.end() || listed->second != path.filename())) {
       return fail(ErrorCode::kCorrupt,
-                  "tensor \"" + name + "\" is not in this shard according to " + kIndexFile, where);
+                  "tensor \"" + name + "\" is not in this shard according to " + kHfIndexFile,
+                  where);
     }
     index.emplace(name, IndexedTensor{std::move(tensor), where});
   }
@@ -143,9 +124,10 @@ bool is_ignored(const std::string& name, const ModelConfig& config) {
 Status add_tensors(TensorIndex index, const fs::path& directory, FileCheckpoint& checkpoint) {
   TRIPTYCH_RETURN_IF_ERROR(
       for_each_tensor(checkpoint.config(), [&](const TensorSpec& spec) -> Status {
-        const auto found = index.find(hf_name(spec.name));
+        const auto found = index.find(hf_tensor_name(spec.name));
         if (found == index.end()) {
-          return fail(ErrorCode::kCorrupt, "tensor \"" + hf_name(spec.name) + "\" is missing",
+          return fail(ErrorCode::kCorrupt,
+                      "tensor \"" + hf_tensor_name(spec.name) + "\" is missing",
                       directory.string());
         }
         const IndexedTensor tensor = std::move(found->second);
@@ -155,8 +137,10 @@ Status add_tensors(TensorIndex index, const fs::path& directory, FileCheckpoint&
   for (const auto& [name, tensor] : index) {
     if (is_ignored(name, checkpoint.config())) continue;
     // A bias or an extra norm changes the results; running without it would be a silent error.
-    return fail(ErrorCode::kUnsupported, "tensor \"" + name + "\" has no place in a Llama model",
-                tensor.where);
+    return fail(
+        ErrorCode::kUnsupported,
+        "tensor \"" + name + "\" has no place in a " + checkpoint.config().architecture + " model",
+        tensor.where);
   }
   return {};
 }

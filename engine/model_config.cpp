@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model_config.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
-#include <vector>
 
 #include "base/strings.h"
 
@@ -17,62 +16,39 @@ struct NamedSize {
   int64_t value;
 };
 
-ModelConfig llama_tiny() {
-  ModelConfig config;
-  config.hidden_size = 64;
-  config.intermediate_size = 192;
-  config.num_layers = 2;
-  config.num_q_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.vocab_size = 512;
-  config.max_position = 2048;
-  return config;
-}
-
-ModelConfig smollm2_135m() {
-  ModelConfig config;
-  config.hidden_size = 576;
-  config.intermediate_size = 1536;
-  config.num_layers = 30;
-  config.num_q_heads = 9;
-  config.num_kv_heads = 3;
-  config.head_dim = 64;
-  config.vocab_size = 49152;
-  config.max_position = 8192;
-  config.rope_theta = 1e5;
-  config.tie_word_embeddings = true;
-  return config;
-}
-
-ModelConfig llama_3_1_8b() {
-  ModelConfig config;
-  config.hidden_size = 4096;
-  config.intermediate_size = 14336;
-  config.num_layers = 32;
-  config.num_q_heads = 32;
-  config.num_kv_heads = 8;
-  config.head_dim = 128;
-  config.vocab_size = 128256;
-  config.max_position = 131072;
-  config.rope_theta = 5e5;
-  config.rope_scaling = {.kind = RopeScalingKind::kLlama3,
-                         .factor = 8.0,
-                         .low_freq_factor = 1.0,
-                         .high_freq_factor = 4.0,
-                         .original_max_position = 8192.0};
-  return config;
-}
-
-struct SyntheticArch {
-  const char* name;
-  ModelConfig (*make)();
-};
-constexpr std::array<SyntheticArch, 3> kSyntheticArchs = {{
-    {"llama-tiny", llama_tiny},
-    {"smollm2-135m", smollm2_135m},
-    {"llama-3.1-8b", llama_3_1_8b},
+constexpr std::array<ModelFamily, 4> kFamilies = {{
+    {.name = "llama", .hf_class = "LlamaForCausalLM", .gguf_rope = RopeKind::kInterleaved},
+    {.name = "mistral", .hf_class = "MistralForCausalLM"},  // in GGUF files it is called llama
+    {.name = "qwen2",
+     .hf_class = "Qwen2ForCausalLM",
+     .qkv_bias = true,
+     .gguf_rope = RopeKind::kHalfSplit},
+    {.name = "qwen3",
+     .hf_class = "Qwen3ForCausalLM",
+     .qk_norm = true,
+     .gguf_rope = RopeKind::kHalfSplit},
 }};
+
+Status validate_window(const ModelConfig& config, const std::string& where) {
+  const auto bad = [&](const char* field, int64_t value, const std::string& expected) {
+    return fail(
+        ErrorCode::kCorrupt,
+        str_format("%s is %lld, expected ", field, static_cast<long long>(value)) + expected,
+        where);
+  };
+  if (config.sliding_window < 0 || config.sliding_window >= int64_t{1} << 31) {
+    return bad("sliding_window", config.sliding_window, "0 (none) to 2^31 - 1");
+  }
+  if (config.first_window_layer < 0) {
+    return bad("max_window_layers", config.first_window_layer, "at least 0");
+  }
+  const auto listed = static_cast<int64_t>(config.window_layers.size());
+  if (listed != 0 && listed != config.num_layers) {
+    return bad("number of layer_types", listed,
+               "one a layer, " + std::to_string(config.num_layers));
+  }
+  return {};
+}
 
 Status validate_rope(const ModelConfig& config, std::string_view where) {
   const auto bad = [&](const char* field, double value, const char* expected) {
@@ -100,21 +76,57 @@ Status validate_rope(const ModelConfig& config, std::string_view where) {
 
 }  // namespace
 
+int64_t ModelConfig::window(int64_t layer) const {
+  const bool windowed = window_layers.empty() ? layer >= first_window_layer
+                                              : window_layers[static_cast<size_t>(layer)];
+  return windowed ? sliding_window : 0;
+}
+
+int64_t ModelConfig::attended_tokens(int64_t context) const {
+  int64_t total = 0;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    const int64_t most = window(layer);
+    total += most > 0 ? std::min(most, context) : context;
+  }
+  return total;
+}
+
+int64_t ModelConfig::num_vector_parameters() const {
+  const int64_t biases = qkv_bias ? (num_q_heads + 2 * num_kv_heads) * head_dim : 0;
+  const int64_t head_norms = qk_norm ? 2 * head_dim : 0;
+  return num_layers * (2 * hidden_size + biases + head_norms) + hidden_size;
+}
+
 int64_t ModelConfig::num_parameters() const {
   const int64_t q = num_q_heads * head_dim;
   const int64_t kv = num_kv_heads * head_dim;
   const int64_t attention = hidden_size * (2 * q + 2 * kv);
   const int64_t mlp = 3 * hidden_size * intermediate_size;
-  const int64_t norms = 2 * hidden_size;
   const int64_t tables = (tie_word_embeddings ? 1 : 2) * vocab_size * hidden_size;
-  return tables + num_layers * (attention + mlp + norms) + hidden_size;
+  return tables + num_layers * (attention + mlp) + num_vector_parameters();
+}
+
+const ModelFamily* find_family(std::string_view name) {
+  const auto found = std::find_if(kFamilies.begin(), kFamilies.end(),
+                                  [&](const ModelFamily& family) { return family.name == name; });
+  return found == kFamilies.end() ? nullptr : &*found;
+}
+
+std::string family_names() {
+  std::string text;
+  for (size_t i = 0; i < kFamilies.size(); ++i) {
+    if (i > 0) text += i + 1 < kFamilies.size() ? ", " : " or ";
+    text += kFamilies[i].name;
+  }
+  return text;
 }
 
 Status validate(const ModelConfig& config, std::string_view where) {
   const std::string place(where);
-  if (config.architecture != "llama") {
+  if (find_family(config.architecture) == nullptr) {
     return fail(ErrorCode::kUnsupported,
-                "architecture is \"" + config.architecture + "\", expected \"llama\"", place);
+                "architecture is \"" + config.architecture + "\", expected " + family_names(),
+                place);
   }
   const std::array<NamedSize, 8> sizes = {{{"hidden_size", config.hidden_size},
                                            {"intermediate_size", config.intermediate_size},
@@ -156,24 +168,8 @@ Status validate(const ModelConfig& config, std::string_view where) {
     return fail(ErrorCode::kCorrupt,
                 str_format("rms_norm_eps is %g, expected >= 0", config.rms_norm_eps), place);
   }
+  TRIPTYCH_RETURN_IF_ERROR(validate_window(config, place));
   return validate_rope(config, where);
-}
-
-Result<ModelConfig> synthetic_config(std::string_view arch) {
-  std::vector<std::string> names;
-  for (const SyntheticArch& known : kSyntheticArchs) {
-    if (arch == known.name) {
-      ModelConfig config = known.make();
-      config.architecture = "llama";
-      config.name = "synthetic:" + std::string(arch);
-      return config;
-    }
-    names.emplace_back(known.name);
-  }
-  const std::string near = nearest(arch, names);
-  return fail(ErrorCode::kNotFound, "no synthetic architecture \"" + std::string(arch) + "\"" +
-                                        (near.empty() ? "" : ", did you mean \"" + near + "\"?") +
-                                        " (known: " + join(names, ", ") + ")");
 }
 
 }  // namespace triptych

@@ -17,6 +17,15 @@ Status for_each_tensor(const ModelConfig& config,
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "q", q, hidden}));
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "k", kv, hidden}));
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "v", kv, hidden}));
+    if (config.qkv_bias) {
+      TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "q_bias", 1, q, true}));
+      TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "k_bias", 1, kv, true}));
+      TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "v_bias", 1, kv, true}));
+    }
+    if (config.qk_norm) {
+      TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "q_norm", 1, config.head_dim, true}));
+      TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "k_norm", 1, config.head_dim, true}));
+    }
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "o", hidden, q}));
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "ffn_norm", 1, hidden, true}));
     TRIPTYCH_RETURN_IF_ERROR(visit({prefix + "gate", mlp, hidden}));

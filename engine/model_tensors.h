@@ -12,12 +12,13 @@
 
 namespace triptych {
 
-/// One tensor as the config implies it, under the name of engine/checkpoint.h. A norm has one row.
+/// One tensor as the config implies it, under the name of engine/checkpoint.h. A vector (norm or
+/// bias) has one row.
 struct TensorSpec {
   std::string name;
   int64_t rows = 0;
   int64_t columns = 0;
-  bool is_norm = false;
+  bool is_vector = false;
 };
 
 /// Calls `visit` for every tensor that `config` implies, layer by layer, until it returns an error.

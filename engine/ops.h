@@ -50,9 +50,18 @@ struct Step {
   [[nodiscard]] int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
 };
 
+/// What a family adds between the q, k and v projections and attention; null where it does not.
+struct QkvExtras {
+  const float* q_bias = nullptr;  ///< [num_q_heads * head_dim]
+  const float* k_bias = nullptr;  ///< [num_kv_heads * head_dim]
+  const float* v_bias = nullptr;  ///< [num_kv_heads * head_dim]
+  const float* q_norm = nullptr;  ///< [head_dim]
+  const float* k_norm = nullptr;  ///< [head_dim]
+};
+
 /// Operations are issued in order and may run asynchronously in that order; only fetch_tokens and
-/// logits_to_host wait for results. Operands never overlap unless said. Heads, rotary tables and
-/// the norm's epsilon belong to the model that the implementation was made for.
+/// logits_to_host wait for results. Operands never overlap unless said. Heads, rotary tables,
+/// windows and the norm's epsilon belong to the model that the implementation was made for.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -91,14 +100,20 @@ class Ops {
   virtual void swiglu(Tensor gate, Tensor up, Tensor y) = 0;
   /// y = a + b, element by element.
   virtual void add(Tensor a, Tensor b, Tensor y) = 0;
+  /// x += bias, to every row, in place.  x: [rows, columns], bias: [columns].
+  virtual void add_bias(Tensor x, const float* bias) = 0;
+  /// The RMS norm of every head of x, [rows, heads, head_dim], in place.  weight: [head_dim].
+  virtual void qk_norm(Tensor x, const float* weight) = 0;
   /// Rotates every head of x, [rows, heads, head_dim], by the rows' positions, in place.
   virtual void rope(Tensor x) = 0;
   /// Writes the rows' keys and values, [rows, num_kv_heads, head_dim], into the cache at `layer`,
   /// in the cache's format.
   virtual void kv_append(int64_t layer, Tensor k, Tensor v) = 0;
-  /// rope(q), rope(k), kv_append(layer, k, v) in one call.
-  virtual void rope_kv_append(int64_t layer, Tensor q, Tensor k, Tensor v) = 0;
-  /// Causal attention of the rows over their own sequences' cache at `layer`.
+  /// add_bias and qk_norm as far as `extras` has them, rope(q), rope(k), kv_append(layer, k, v) in
+  /// one call; the numbers are those of the single calls.
+  virtual void rope_kv_append(int64_t layer, const QkvExtras& extras, Tensor q, Tensor k,
+                              Tensor v) = 0;
+  /// Causal attention of the rows over their own sequences' cache at `layer`, within its window.
   /// q, out: [rows, num_q_heads, head_dim].
   virtual void attention(int64_t layer, Tensor q, Tensor out) = 0;
 

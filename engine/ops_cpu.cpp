@@ -49,7 +49,12 @@ class CpuOps final : public Ops {
         head_dim_(config.head_dim),
         eps_(static_cast<float>(config.rms_norm_eps)),
         rope_kind_(config.rope_kind),
-        inv_freq_(rope_inverse_frequencies(config.rope_theta, head_dim_, config.rope_scaling)) {}
+        inv_freq_(rope_inverse_frequencies(config.rope_theta, head_dim_, config.rope_scaling)) {
+    windows_.reserve(static_cast<size_t>(config.num_layers));
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      windows_.push_back(config.window(layer));
+    }
+  }
 
   void set_sink(ActivitySink* sink) override {
     sink_ = sink;
@@ -159,6 +164,25 @@ class CpuOps final : public Ops {
         [&] { return kernel("add", 3 * y.bytes()); });
   }
 
+  void add_bias(Tensor x, const float* bias) override {
+    run(
+        [&] {
+          for_rows(x.rows, x.columns,
+                   [&](int64_t begin, int64_t count) { bias_rows(x.slice(begin, count), bias); });
+        },
+        [&] { return kernel("add_bias", 2 * x.bytes() + x.row_bytes); });
+  }
+
+  void qk_norm(Tensor x, const float* weight) override {
+    run(
+        [&] {
+          for_rows(x.rows, 2 * x.columns, [&](int64_t begin, int64_t count) {
+            norm_heads(x.slice(begin, count), weight);
+          });
+        },
+        [&] { return kernel("qk_norm", 2 * x.bytes() + head_bytes()); });
+  }
+
   void rope(Tensor x) override {
     run(
         [&] {
@@ -178,18 +202,22 @@ class CpuOps final : public Ops {
         [&] { return kernel("kv_append", append_bytes(k)); });
   }
 
-  void rope_kv_append(int64_t layer, Tensor q, Tensor k, Tensor v) override {
+  void rope_kv_append(int64_t layer, const QkvExtras& extras, Tensor q, Tensor k,
+                      Tensor v) override {
     prepare(layer);
     run(
         [&] {
           for_rows(q.rows, (q.columns + k.columns) * kRopeWeight,
                    [&](int64_t begin, int64_t count) {
-                     rotate(q.slice(begin, count), begin);
-                     rotate(k.slice(begin, count), begin);
+                     const Tensor q_rows = q.slice(begin, count);
+                     const Tensor k_rows = k.slice(begin, count);
+                     add_extras(extras, q_rows, k_rows, v.slice(begin, count));
+                     rotate(q_rows, begin);
+                     rotate(k_rows, begin);
                      append(layer, k, v, begin, count);
                    });
         },
-        [&] { return kernel("rope_kv_append", 2 * q.bytes() + append_bytes(k)); });
+        [&] { return rope_kv_append_info(extras, q, k); });
   }
 
   void attention(int64_t layer, Tensor q, Tensor out) override {
@@ -207,10 +235,10 @@ class CpuOps final : public Ops {
     run(
         [&] {
           cpu::attention({attention_, num_q_heads_, num_kv_heads_, head_dim_,
-                          1.0f / std::sqrt(static_cast<float>(head_dim_))},
+                          1.0f / std::sqrt(static_cast<float>(head_dim_)), windows_[layer]},
                          pool_);
         },
-        [&] { return attention_info(q, out); });
+        [&] { return attention_info(q, out, windows_[layer]); });
   }
 
   void gather_rows(Tensor x, std::span<const int64_t> rows, Tensor y) override {
@@ -319,6 +347,46 @@ class CpuOps final : public Ops {
     return name_;
   }
 
+  static void bias_rows(Tensor x, const float* bias) {
+    for (int64_t row = 0; row < x.rows; ++row) {
+      float* at = f32(x) + row * x.columns;
+      cpu::add(at, bias, at, x.columns);
+    }
+  }
+
+  void norm_heads(Tensor x, const float* weight) const {
+    cpu::head_norm(f32(x), weight, x.rows * x.columns / head_dim_, head_dim_, eps_);
+  }
+
+  void add_extras(const QkvExtras& extras, Tensor q, Tensor k, Tensor v) const {
+    if (extras.q_bias != nullptr) {
+      bias_rows(q, extras.q_bias);
+      bias_rows(k, extras.k_bias);
+      bias_rows(v, extras.v_bias);
+    }
+    if (extras.q_norm != nullptr) {
+      norm_heads(q, extras.q_norm);
+      norm_heads(k, extras.k_norm);
+    }
+  }
+
+  // The rows of q, k and v pass once, whatever is done to them on the way.
+  Info rope_kv_append_info(const QkvExtras& extras, Tensor q, Tensor k) {
+    name_ = "rope_kv_append";
+    int64_t bytes = 2 * q.bytes() + append_bytes(k);
+    if (extras.q_bias != nullptr) {
+      name_ += "_bias";
+      bytes += q.row_bytes + 2 * k.row_bytes;
+    }
+    if (extras.q_norm != nullptr) {
+      name_ += "_qk_norm";
+      bytes += 2 * head_bytes();
+    }
+    return kernel(name_, bytes);
+  }
+
+  int64_t head_bytes() const { return head_dim_ * static_cast<int64_t>(sizeof(float)); }
+
   void rotate(Tensor x, int64_t first_row) {
     cpu::rope({.x = f32(x),
                .x_stride = x.columns,
@@ -359,13 +427,13 @@ class CpuOps final : public Ops {
     return 2 * k.rows * k.columns * static_cast<int64_t>(sizeof(float) + sizeof(Half));
   }
 
-  // Every key and value once (the heads of a group share them), q and out once.
-  Info attention_info(Tensor q, Tensor out) const {
+  // Every key and value within the window once (the heads of a group share them), q and out once.
+  Info attention_info(Tensor q, Tensor out, int64_t window) const {
     int64_t kv_tokens = 0;
     bool decode = true;
-    for (const StepSequence& s : step_.sequences) {
-      kv_tokens += s.first_position + s.num_tokens;
-      decode = decode && s.num_tokens == 1;
+    for (const cpu::AttentionSequence& s : attention_) {
+      kv_tokens += cpu::attended_keys(s, window);
+      decode = decode && s.num_queries == 1;
     }
     const int64_t kv_bytes =
         2 * kv_tokens * num_kv_heads_ * head_dim_ * static_cast<int64_t>(sizeof(Half));
@@ -380,6 +448,7 @@ class CpuOps final : public Ops {
   float eps_;
   RopeKind rope_kind_;
   std::vector<float> inv_freq_;
+  std::vector<int64_t> windows_;  // [num_layers]
   ActivitySink* sink_ = nullptr;
   Step step_;
   std::vector<int32_t> chosen_;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// open_synthetic: a model of a known shape with random weights, so that speed can be measured
-// without a download.
+#include "engine/synthetic.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,9 +11,6 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/strings.h"
-#include "engine/checkpoint.h"
-#include "engine/model_tensors.h"
-#include "kernels/common/half.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -35,7 +32,11 @@ struct Distribution {
 /// stream are smaller by sqrt(2 * layers), as in GPT-2; a tied embedding is also the lm_head, which
 /// decides its scale.
 Distribution distribution(const TensorSpec& spec, const ModelConfig& config) {
-  if (spec.is_norm) return {1.0f, 0.1f};
+  // Biases and head norms move the scores by about as much as the products do, so that a model
+  // which runs without them gives plainly other results.
+  if (spec.name.ends_with("_bias")) return {0.0f, 0.5f};
+  if (spec.name.ends_with(".q_norm") || spec.name.ends_with(".k_norm")) return {1.0f, 0.25f};
+  if (spec.is_vector) return {1.0f, 0.1f};
   if (spec.name == "embed" && !config.tie_word_embeddings) return {0.0f, 1.0f};
   double sigma = 1.0 / std::sqrt(static_cast<double>(spec.columns));
   const bool residual = spec.name.ends_with(".o") || spec.name.ends_with(".down");
@@ -52,6 +53,11 @@ float near_normal(uint64_t bits) {
   const auto sum = static_cast<uint32_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) +
                                          (bits >> 32 & 0xFFFF) + (bits >> 48));
   return (static_cast<float>(sum) - kMean) * kInverseSigma;
+}
+
+/// The first 16 hex digits of a 128-bit hash: a stream of its own for each name.
+uint64_t tensor_stream(const std::string& name, uint64_t seed) {
+  return mix64(seed) ^ std::stoull(content_hash(name).substr(0, 16), nullptr, 16);
 }
 
 class SyntheticCheckpoint final : public Checkpoint {
@@ -93,27 +99,9 @@ class SyntheticCheckpoint final : public Checkpoint {
 };
 
 void SyntheticCheckpoint::make(Tensor& tensor) const {
-  const TensorSpec& spec = tensor.spec;
-  const Distribution drawn = distribution(spec, config_);
-  // The first 16 hex digits of a 128-bit hash: a stream of its own for each name.
-  const uint64_t name_bits = std::stoull(content_hash(spec.name).substr(0, 16), nullptr, 16);
-  const uint64_t stream = mix64(seed_) ^ name_bits;
-  const int64_t count = spec.rows * spec.columns;
+  const int64_t count = tensor.spec.rows * tensor.spec.columns;
   tensor.values.resize(static_cast<size_t>(count));
-  auto fill = [&](int64_t begin, int64_t end, int) {
-    std::array<float, kChunk> chunk;
-    for (int64_t at = begin; at < end; at += kChunk) {
-      const int64_t size = std::min(kChunk, end - at);
-      for (int64_t i = 0; i < size; ++i) {
-        const uint64_t bits = random_bits(stream, static_cast<uint64_t>(at + i));
-        chunk[static_cast<size_t>(i)] = drawn.mean + drawn.sigma * near_normal(bits);
-      }
-      cpu::to_half(chunk.data(), tensor.values.data() + at, size);
-    }
-  };
-  // Starting threads costs more than a small tensor.
-  const int threads = count >= 64 * kChunk ? cpu::available_cores() : 1;
-  cpu::ThreadPool(threads).parallel_for(count, kChunk, fill);
+  synthetic_values(config_, seed_, tensor.spec, 0, tensor.values);
 }
 
 Result<WeightView> SyntheticCheckpoint::tensor(std::string_view name) const {
@@ -129,6 +117,36 @@ Result<WeightView> SyntheticCheckpoint::tensor(std::string_view name) const {
 
 }  // namespace
 
+void synthetic_values(const ModelConfig& config, uint64_t seed, const TensorSpec& spec,
+                      int64_t first, std::span<Half> out) {
+  const Distribution drawn = distribution(spec, config);
+  const uint64_t stream = tensor_stream(spec.name, seed);
+  auto fill = [&](int64_t begin, int64_t end, int) {
+    std::array<float, kChunk> chunk;
+    for (int64_t at = begin; at < end; at += kChunk) {
+      const int64_t size = std::min(kChunk, end - at);
+      for (int64_t i = 0; i < size; ++i) {
+        const uint64_t bits = random_bits(stream, static_cast<uint64_t>(first + at + i));
+        chunk[static_cast<size_t>(i)] = drawn.mean + drawn.sigma * near_normal(bits);
+      }
+      cpu::to_half(chunk.data(), out.data() + at, size);
+    }
+  };
+  const auto count = static_cast<int64_t>(out.size());
+  // Starting threads costs more than a small tensor.
+  const int threads = count >= 64 * kChunk ? cpu::available_cores() : 1;
+  cpu::ThreadPool(threads).parallel_for(count, kChunk, fill);
+}
+
+Result<std::shared_ptr<const Checkpoint>> make_synthetic(ModelConfig config, std::string identity,
+                                                         uint64_t seed) {
+  TRIPTYCH_RETURN_IF_ERROR(validate(config, config.name));
+  auto checkpoint =
+      std::make_shared<SyntheticCheckpoint>(std::move(config), std::move(identity), seed);
+  TRIPTYCH_RETURN_IF_ERROR(checkpoint->index_tensors());
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
 Result<std::shared_ptr<const Checkpoint>> open_synthetic(const ModelRef& ref) {
   TRIPTYCH_TRY(ModelConfig config, synthetic_config(ref.synthetic));
   if (ref.layers < 0 || ref.layers > kMostLayers) {
@@ -138,11 +156,7 @@ Result<std::shared_ptr<const Checkpoint>> open_synthetic(const ModelRef& ref) {
                    static_cast<long long>(ref.layers), static_cast<long long>(kMostLayers)));
   }
   if (ref.layers > 0) config.num_layers = ref.layers;
-  TRIPTYCH_RETURN_IF_ERROR(validate(config, config.name));
-  auto checkpoint =
-      std::make_shared<SyntheticCheckpoint>(std::move(config), ref.synthetic, ref.seed);
-  TRIPTYCH_RETURN_IF_ERROR(checkpoint->index_tensors());
-  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  return make_synthetic(std::move(config), ref.synthetic, ref.seed);
 }
 
 }  // namespace triptych

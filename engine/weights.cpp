@@ -51,7 +51,7 @@ class Loader {
   Result<std::shared_ptr<const ModelWeights>> load();
 
  private:
-  Result<std::vector<float>> norm(const std::string& name);
+  Result<std::vector<float>> vector(const std::string& name);
   Result<WeightView> linear(const std::string& name);
   Result<WeightView> table(const std::string& name);
   Result<WeightView> bring_to(const std::string& name, const WeightView& stored, DType dtype);
@@ -63,7 +63,7 @@ class Loader {
   std::shared_ptr<ModelWeights> weights_;
 };
 
-Result<std::vector<float>> Loader::norm(const std::string& name) {
+Result<std::vector<float>> Loader::vector(const std::string& name) {
   TRIPTYCH_TRY(const auto stored, weights_->checkpoint->tensor(name));
   std::vector<float> values(static_cast<size_t>(stored.columns));
   cpu::dequantize_row(stored, 0, values.data());
@@ -138,12 +138,21 @@ Status Loader::convert(const std::string& name, const WeightView& stored, DType 
 
 Result<LayerWeights> Loader::layer(const std::string& prefix) {
   LayerWeights layer;
-  TRIPTYCH_TRY(layer.attn_norm, norm(prefix + "attn_norm"));
+  TRIPTYCH_TRY(layer.attn_norm, vector(prefix + "attn_norm"));
   TRIPTYCH_TRY(layer.q, linear(prefix + "q"));
   TRIPTYCH_TRY(layer.k, linear(prefix + "k"));
   TRIPTYCH_TRY(layer.v, linear(prefix + "v"));
   TRIPTYCH_TRY(layer.o, linear(prefix + "o"));
-  TRIPTYCH_TRY(layer.ffn_norm, norm(prefix + "ffn_norm"));
+  if (weights_->config.qkv_bias) {
+    TRIPTYCH_TRY(layer.q_bias, vector(prefix + "q_bias"));
+    TRIPTYCH_TRY(layer.k_bias, vector(prefix + "k_bias"));
+    TRIPTYCH_TRY(layer.v_bias, vector(prefix + "v_bias"));
+  }
+  if (weights_->config.qk_norm) {
+    TRIPTYCH_TRY(layer.q_norm, vector(prefix + "q_norm"));
+    TRIPTYCH_TRY(layer.k_norm, vector(prefix + "k_norm"));
+  }
+  TRIPTYCH_TRY(layer.ffn_norm, vector(prefix + "ffn_norm"));
   TRIPTYCH_TRY(layer.gate, linear(prefix + "gate"));
   TRIPTYCH_TRY(layer.up, linear(prefix + "up"));
   TRIPTYCH_TRY(layer.down, linear(prefix + "down"));
@@ -157,7 +166,7 @@ Result<std::shared_ptr<const ModelWeights>> Loader::load() {
     TRIPTYCH_TRY(auto loaded, layer("layers." + std::to_string(i) + "."));
     weights_->layers.push_back(std::move(loaded));
   }
-  TRIPTYCH_TRY(weights_->final_norm, norm("final_norm"));
+  TRIPTYCH_TRY(weights_->final_norm, vector("final_norm"));
   weights_->lm_head = weights_->embed;
   if (!config.tie_word_embeddings) {
     TRIPTYCH_TRY(weights_->lm_head, table("lm_head"));
@@ -183,15 +192,19 @@ Result<WeightScheme> parse_weight_scheme(std::string_view text) {
 int64_t ModelWeights::bytes() const {
   int64_t total = embed.bytes();
   if (!config.tie_word_embeddings) total += lm_head.bytes();
-  size_t norms = final_norm.size();
+  size_t vectors = final_norm.size();
   for (const LayerWeights& layer : layers) {
     for (const WeightView* matrix :
          {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
       total += matrix->bytes();
     }
-    norms += layer.attn_norm.size() + layer.ffn_norm.size();
+    for (const std::vector<float>* vector :
+         {&layer.attn_norm, &layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm,
+          &layer.k_norm, &layer.ffn_norm}) {
+      vectors += vector->size();
+    }
   }
-  return total + static_cast<int64_t>(norms * sizeof(float));
+  return total + static_cast<int64_t>(vectors * sizeof(float));
 }
 
 int64_t ModelWeights::bytes_per_decode_step() const {

@@ -33,6 +33,8 @@ enum class WeightScheme : uint8_t {
 struct LayerWeights {
   std::vector<float> attn_norm;
   WeightView q, k, v, o;
+  std::vector<float> q_bias, k_bias, v_bias;  ///< Empty unless ModelConfig::qkv_bias.
+  std::vector<float> q_norm, k_norm;          ///< [head_dim]; empty unless ModelConfig::qk_norm.
   std::vector<float> ffn_norm;
   WeightView gate, up, down;
 };
@@ -57,7 +59,7 @@ struct ModelWeights {
   std::shared_ptr<const Checkpoint> checkpoint;
   std::vector<std::vector<std::byte>> storage;
 
-  /// Bytes of all matrices and norms; a tied lm_head counts once.
+  /// Bytes of all matrices, norms and biases; a tied lm_head counts once.
   [[nodiscard]] int64_t bytes() const;
   /// Bytes of weights that one decode step must read: all but the embedding table, of which a step
   /// reads one row per sequence (unless it is also the lm_head).

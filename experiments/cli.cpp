@@ -24,8 +24,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::array<const Command*, 8> kCommands = {&kPlan,  &kRun,       &kResume, &kReport,
-                                                     &kQuery, &kAttribute, &kExport, &kDoctor};
+constexpr std::array<const Command*, 9> kCommands = {
+    &kPlan, &kRun, &kResume, &kReport, &kQuery, &kAttribute, &kExport, &kSynth, &kDoctor};
 
 const Command* find_command(std::string_view name) {
   for (const Command* command : kCommands) {
@@ -81,8 +81,8 @@ std::string check_arguments(const Command& command, const po::variables_map& map
     }
   }
   if (positional.size() < command.min_positional) {
-    return "expected " + std::string(command.synopsis.substr(0, command.synopsis.find(' '))) +
-           " after '" + std::string(command.name) + "'";
+    return "expected " + split(command.synopsis, ' ').at(positional.size()) + " after '" +
+           std::string(command.name) + "'";
   }
   if (positional.size() > command.max_positional) {
     return "unexpected argument \"" + positional[command.max_positional] + "\"";

@@ -68,8 +68,8 @@ WeightEstimate estimate_weights(const ModelConfig& config, const StoredModel& st
                                                    : DType::kF16;
   const int64_t table_bytes = config.vocab_size * row_bytes(table, config.hidden_size);
   const int64_t linear_bytes = row_bytes(linear, linear_elements(config));
-  const int64_t norm_bytes = (2 * config.num_layers + 1) * config.hidden_size * 4;
-  const int64_t step = linear_bytes + norm_bytes + table_bytes;
+  const int64_t vector_bytes = config.num_vector_parameters() * 4;
+  const int64_t step = linear_bytes + vector_bytes + table_bytes;
   return {step + (config.tie_word_embeddings ? 0 : table_bytes), step};
 }
 
@@ -93,7 +93,8 @@ PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config
       const int64_t steps = batches * workload.output_tokens;
       const int64_t weights = estimate_weights(config, stored, stack.weights).step_bytes * steps;
       const int64_t context = workload.prompt_tokens + workload.output_tokens / 2;
-      const int64_t kv = workload.requests * (workload.output_tokens - 1) * context * per_token;
+      const int64_t read = config.attended_tokens(context) * (per_token / config.num_layers);
+      const int64_t kv = workload.requests * (workload.output_tokens - 1) * read;
       estimate.moved_bytes += passes * (weights + kv);
     }
     estimate.kv_bytes = std::max(estimate.kv_bytes, kv_bytes);

@@ -52,6 +52,11 @@ inline const Half* kv_row(const Half* const* pages, const AttentionSequence& seq
   return pages[t / page_size] + (t % page_size * args.num_kv_heads + kv_head) * args.head_dim;
 }
 
+// The first key that a query at `position` sees.
+inline int64_t first_key(const AttentionArgs& args, int64_t position) {
+  return args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : 0;
+}
+
 }  // namespace triptych::cpu
 #endif
 
@@ -90,15 +95,22 @@ HWY_INLINE void for_each_half_vector(size_t dim, const F& f) {
   }
 }
 
-// scores[h * score_stride + t] = dot(q[h], k[t]), t in [0, length). q: [kHeads, padded dim].
+// The keys that a query sees: `length` of them from `first` on.
+struct KeyRange {
+  int64_t first = 0;
+  int64_t length = 0;
+};
+
+// scores[h * score_stride + t] = dot(q[h], k[keys.first + t]). q: [kHeads, padded dim].
 template <size_t kHeads>
 HWY_INLINE void decode_scores(const AttentionArgs& args, const DecodeUnit& unit, const float* q,
-                              int64_t length, float* scores, size_t score_stride) {
+                              KeyRange keys, float* scores, size_t score_stride) {
   const auto dim = static_cast<size_t>(args.head_dim);
   const size_t padded = round_up(dim);
   const int64_t kv_head = unit.first_head / (args.num_q_heads / args.num_kv_heads);
-  for (int64_t t = 0; t < length; ++t) {
-    const Half* k = kv_row(unit.sequence->kv.k_pages, *unit.sequence, args, t, kv_head);
+  for (int64_t t = 0; t < keys.length; ++t) {
+    const Half* k =
+        kv_row(unit.sequence->kv.k_pages, *unit.sequence, args, keys.first + t, kv_head);
     VF sum[kHeads];
     TRIPTYCH_UNROLL for (size_t h = 0; h < kHeads; ++h) sum[h] = hn::Zero(kF);
     for_each_half_vector(dim, [&](size_t d, auto load) HWY_ATTR {
@@ -129,11 +141,11 @@ float softmax_numerators(float* scores, size_t length) {
   return hn::GetLane(hn::SumOfLanes(kF, sum));
 }
 
-// out[h] += sum over t of p[h][t] * v[t] for up to 4 vectors of head_dim at offset d, so that the
-// sums (4 heads x 4 vectors) stay in registers.
+// out[h] += sum over t of p[h][t] * v[keys.first + t] for up to 4 vectors of head_dim at offset d,
+// so that the sums (4 heads x 4 vectors) stay in registers.
 template <size_t kHeads, size_t kVectors>
 HWY_INLINE void decode_values(const AttentionArgs& args, const DecodeUnit& unit, const float* p,
-                              size_t score_stride, int64_t length, size_t d, float* out,
+                              size_t score_stride, KeyRange keys, size_t d, float* out,
                               size_t out_stride) {
   const auto dim = static_cast<size_t>(args.head_dim);
   const int64_t kv_head = unit.first_head / (args.num_q_heads / args.num_kv_heads);
@@ -141,8 +153,9 @@ HWY_INLINE void decode_values(const AttentionArgs& args, const DecodeUnit& unit,
   TRIPTYCH_UNROLL for (size_t h = 0; h < kHeads; ++h) {
     TRIPTYCH_UNROLL for (size_t v = 0; v < kVectors; ++v) sum[h][v] = hn::Zero(kF);
   }
-  for (int64_t t = 0; t < length; ++t) {
-    const Half* row = kv_row(unit.sequence->kv.v_pages, *unit.sequence, args, t, kv_head) + d;
+  for (int64_t t = 0; t < keys.length; ++t) {
+    const Half* row =
+        kv_row(unit.sequence->kv.v_pages, *unit.sequence, args, keys.first + t, kv_head) + d;
     VF value[kVectors];
     TRIPTYCH_UNROLL for (size_t v = 0; v < kVectors; ++v) {
       const size_t rest = dim - d - v * kLanes;
@@ -169,8 +182,10 @@ HWY_NOINLINE void decode(const AttentionArgs& args, const DecodeUnit& unit) {
   const auto dim = static_cast<size_t>(args.head_dim);
   const size_t padded = round_up(dim);
   const AttentionSequence& sequence = *unit.sequence;
-  const int64_t length = sequence.first_position + unit.query + 1;
-  const size_t stride = round_up(static_cast<size_t>(length));
+  const int64_t position = sequence.first_position + unit.query;
+  const int64_t first = first_key(args, position);
+  const KeyRange keys{first, position + 1 - first};
+  const size_t stride = round_up(static_cast<size_t>(keys.length));
   float* q = scratch.floats(kHeads * (2 * padded + stride));
   float* out = q + kHeads * padded;
   float* scores = out + kHeads * padded;
@@ -180,17 +195,17 @@ HWY_NOINLINE void decode(const AttentionArgs& args, const DecodeUnit& unit) {
     for (size_t d = 0; d < dim; ++d) q[h * padded + d] = from[d] * args.scale;
     std::fill(q + h * padded + dim, q + (h + 1) * padded, 0.0f);
   }
-  decode_scores<kHeads>(args, unit, q, length, scores, stride);
+  decode_scores<kHeads>(args, unit, q, keys, scores, stride);
   float total[kHeads];
   for (size_t h = 0; h < kHeads; ++h) {
-    total[h] = softmax_numerators(scores + h * stride, static_cast<size_t>(length));
+    total[h] = softmax_numerators(scores + h * stride, static_cast<size_t>(keys.length));
   }
   size_t d = 0;
   for (; d + 4 * kLanes <= padded; d += 4 * kLanes) {
-    decode_values<kHeads, 4>(args, unit, scores, stride, length, d, out, padded);
+    decode_values<kHeads, 4>(args, unit, scores, stride, keys, d, out, padded);
   }
   for (; d < padded; d += kLanes) {
-    decode_values<kHeads, 1>(args, unit, scores, stride, length, d, out, padded);
+    decode_values<kHeads, 1>(args, unit, scores, stride, keys, d, out, padded);
   }
   for (size_t h = 0; h < kHeads; ++h) {
     float* to = sequence.out + offset + static_cast<int64_t>(h * dim);
@@ -224,6 +239,10 @@ constexpr size_t kStep = 8;
 constexpr size_t kStep = 4;
 #endif
 static_assert(kKeys % kStep == 0);
+// With a window the first block of keys starts where that of a tile's first row does, and the
+// windows of its other rows start less than kRows later: every row sees a key in the first block,
+// so that its running maximum is finite from then on.
+static_assert(kRows <= kKeys);
 
 // c[i][lane] = c[i][lane] * (scale ? scale[lane] : 0) + sum over k < depth of
 // a[i * a_row + k * a_column] * b[k][lane], for i < kStep.
@@ -258,16 +277,17 @@ HWY_INLINE void multiply_step(const float* a, size_t a_row, size_t a_column, con
 
 // What one tile works on; all in scratch, all aligned.
 struct TileBuffers {
-  size_t dim;           // head_dim rounded up to whole vectors, so also to kStep
-  float* q;             // [dim, kRows], scaled
-  float* out;           // [dim, kRows]
-  float* k;             // [kKeys, dim]
-  float* v;             // [kKeys, dim]
-  float* p;             // [kKeys, kRows] scores, then numerators
-  float* max;           // [kRows]
-  float* sum;           // [kRows]
-  float* correction;    // [kRows] exp(old max - new max)
-  int32_t last[kRows];  // last visible position of each row
+  size_t dim;            // head_dim rounded up to whole vectors, so also to kStep
+  float* q;              // [dim, kRows], scaled
+  float* out;            // [dim, kRows]
+  float* k;              // [kKeys, dim]
+  float* v;              // [kKeys, dim]
+  float* p;              // [kKeys, kRows] scores, then numerators
+  float* max;            // [kRows]
+  float* sum;            // [kRows]
+  float* correction;     // [kRows] exp(old max - new max)
+  int32_t first[kRows];  // first and last visible position of each row
+  int32_t last[kRows];
 };
 
 void load_keys(const AttentionArgs& args, const PrefillUnit& unit, int64_t first, size_t count,
@@ -288,13 +308,15 @@ void update_softmax(TileBuffers& tile, int64_t first, size_t count) {
   const hn::RebindToSigned<DF> di;
   const VF lowest = hn::Set(kF, -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < kRows; i += kLanes) {
+    const auto oldest = hn::LoadU(di, tile.first + i);
     const auto last = hn::LoadU(di, tile.last + i);
     const VF old_max = hn::Load(kF, tile.max + i);
     VF max = old_max;
     for (size_t j = 0; j < count; ++j) {
       float* at = tile.p + j * kRows + i;
       const auto position = hn::Set(di, static_cast<int32_t>(first + static_cast<int64_t>(j)));
-      const auto hidden = hn::RebindMask(kF, hn::Gt(position, last));
+      const auto outside = hn::Or(hn::Gt(position, last), hn::Lt(position, oldest));
+      const auto hidden = hn::RebindMask(kF, outside);
       const VF score = hn::IfThenElse(hidden, lowest, hn::Load(kF, at));
       hn::Store(score, kF, at);
       max = hn::Max(max, score);
@@ -331,7 +353,9 @@ void start_tile(const AttentionArgs& args, const PrefillUnit& unit, int64_t rows
     for (int64_t d = 0; d < args.head_dim; ++d) {
       tile.q[static_cast<size_t>(d) * kRows + i] = q[d] * args.scale;
     }
-    tile.last[i] = static_cast<int32_t>(unit.sequence->first_position + row / group);
+    const int64_t position = unit.sequence->first_position + row / group;
+    tile.first[i] = static_cast<int32_t>(first_key(args, position));
+    tile.last[i] = static_cast<int32_t>(position);
     tile.max[i] = -std::numeric_limits<float>::infinity();
     tile.sum[i] = 0.0f;
   }
@@ -372,7 +396,8 @@ void Prefill(const AttentionArgs& args, const PrefillUnit& unit) {
   const int64_t rows = unit.sequence->num_queries * (args.num_q_heads / args.num_kv_heads);
   start_tile(args, unit, rows, tile);
   const int64_t length = tile.last[kRows - 1] + 1;
-  for (int64_t first = 0; first < length; first += static_cast<int64_t>(kKeys)) {
+  const int64_t oldest = tile.first[0];
+  for (int64_t first = oldest; first < length; first += static_cast<int64_t>(kKeys)) {
     const size_t count = std::min(kKeys, static_cast<size_t>(length - first));
     const KvView& kv = unit.sequence->kv;
     load_keys(args, unit, first, count, kv.k_pages, tile.dim, tile.k);
@@ -383,8 +408,8 @@ void Prefill(const AttentionArgs& args, const PrefillUnit& unit) {
     }
     update_softmax(tile, first, count);
     for (size_t d = 0; d < tile.dim; d += kStep) {
-      multiply_step(tile.v + d, 1, tile.dim, tile.p, count, first == 0 ? nullptr : tile.correction,
-                    tile.out + d * kRows);
+      multiply_step(tile.v + d, 1, tile.dim, tile.p, count,
+                    first == oldest ? nullptr : tile.correction, tile.out + d * kRows);
     }
   }
   finish_tile(args, unit, rows, tile);

@@ -235,6 +235,13 @@ void rms_norm(const RmsNormArgs<float>& args, ThreadPool& pool) {
   pool.parallel_for(args.num_tokens, grain, body);
 }
 
+void head_norm(float* x, const float* weight, int64_t count, int64_t size, float eps) {
+  for (float* end = x + count * size; x != end; x += size) {
+    HWY_DYNAMIC_DISPATCH(RmsNormRow)
+    (x, nullptr, weight, x, static_cast<size_t>(size), eps);
+  }
+}
+
 void rope(const RopeArgs& args) {
   TRIPTYCH_CHECK(args.head_dim % 2 == 0 && args.head_dim <= kMaxHeadDim, "unsupported head_dim");
   TRIPTYCH_CHECK(args.inv_freq.size() == static_cast<size_t>(args.head_dim / 2),

@@ -25,6 +25,10 @@ void rms_norm(const RmsNormArgs<float>& args, ThreadPool& pool);
 /// 3 ulp. Requires an even head_dim <= 1024 and one frequency per pair.
 void rope(const RopeArgs& args);
 
+/// y = x / sqrt(mean(x^2) + eps) * weight of each of `count` vectors that lie back to back, in
+/// place, in the calling thread.  x: [count, size], weight: [size]. Moves 8 * count * size bytes.
+void head_norm(float* x, const float* weight, int64_t count, int64_t size, float eps);
+
 /// out = a + b, element by element; out may alias a or b.
 void add(const float* a, const float* b, float* out, int64_t count);
 /// out = silu(gate) * up, silu(x) = x / (1 + exp(-x)); out may alias gate or up.
@@ -44,8 +48,9 @@ struct KvView {
   int64_t page_size = 0;
 };
 
-/// Causal attention of one sequence: query i sits at position first_position + i and sees
-/// [0, first_position + i].  q and out: [num_queries, num_q_heads, head_dim].
+/// Causal attention of one sequence: query i sits at position first_position + i and sees the keys
+/// up to its own; with a window only the last `window` of these.  q and out: [num_queries,
+/// num_q_heads, head_dim].
 struct AttentionSequence {
   const float* q = nullptr;
   float* out = nullptr;
@@ -62,7 +67,16 @@ struct AttentionArgs {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   float scale = 0.0f;
+  int64_t window = 0;  ///< 0 = all keys. Pages that lie wholly outside are not read.
 };
+
+/// Keys of one sequence that its queries read together, each counted once.
+[[nodiscard]] constexpr int64_t attended_keys(const AttentionSequence& sequence, int64_t window) {
+  const int64_t end = sequence.first_position + sequence.num_queries;
+  const int64_t oldest = sequence.first_position - window + 1;
+  return window > 0 && oldest > 0 ? end - oldest : end;
+}
+
 void attention(const AttentionArgs& args, ThreadPool& pool);
 /// The reference: double accumulation, plain loops.
 void attention_ref(const AttentionArgs& args);

@@ -442,6 +442,19 @@ TEST(Engine, StepCostIsTheSumOfItsParts) {
                              4 * 40 * q * c.num_layers));
 }
 
+TEST(Engine, AWindowBoundsTheKeysOfADecodeStep) {
+  ModelConfig config = tiny_config();
+  const auto cost = [&](int64_t context) {
+    return engine_of(options("fast"), random_model(config, DType::kF16, 2))
+        ->decode_step_cost(2, context);
+  };
+  const KernelCost full = cost(10);
+  config.sliding_window = 10;
+  EXPECT_EQ(cost(10).bytes_read, full.bytes_read);
+  EXPECT_EQ(cost(40).bytes_read, full.bytes_read);
+  EXPECT_EQ(cost(40).flops, full.flops);
+}
+
 TEST(Engine, KernelChoiceNamesEveryMatrix) {
   const auto engine = engine_of(options("fast", 4));
   for (const int64_t batch : {1, 64}) {

@@ -182,6 +182,69 @@ TEST(Forward, RopeScalingMatchesTheReference) {
   }
 }
 
+/// What families add to Llama, alone and together.
+std::vector<std::pair<const char*, ModelConfig>> families() {
+  std::vector<std::pair<const char*, ModelConfig>> all(5, {"", tiny_config()});
+  all[0].first = "bias";
+  all[0].second.qkv_bias = true;
+  all[1].first = "qk_norm";
+  all[1].second.qk_norm = true;
+  all[1].second.head_dim = 32;  // not hidden_size / num_q_heads
+  all[2].first = "window";
+  all[2].second.sliding_window = 9;
+  all[3].first = "window of one token from layer 1 on";
+  all[3].second.sliding_window = 1;
+  all[3].second.first_window_layer = 1;
+  all[4].first = "everything";
+  all[4].second.qkv_bias = all[4].second.qk_norm = true;
+  all[4].second.sliding_window = 5;
+  all[4].second.window_layers = {true, false, true};
+  return all;
+}
+
+TEST(Forward, WhatFamiliesAddMatchesTheReference) {
+  RandomStream random(17);
+  for (const auto& [name, config] : families()) {
+    const auto weights = random_model(config, DType::kF32, 31);
+    const auto tokens = random_tokens(random, 70, config.vocab_size);
+    const std::vector<float> expected = reference_logits(*weights, tokens);
+    auto plain = std::make_shared<ModelWeights>(*weights);
+    plain->config.sliding_window = 0;
+    for (LayerWeights& layer : plain->layers) {
+      layer.q_bias = layer.k_bias = layer.v_bias = layer.q_norm = layer.k_norm = {};
+    }
+    // A model that ignores what its family adds is far off, so that the comparison can fail.
+    EXPECT_GT(relative_error(reference_logits(*plain, tokens), expected), 100 * kReferenceTolerance)
+        << name;
+    for (const Variant& variant : variants()) {
+      Runner runner(*weights, variant);
+      std::vector<float> got = runner.read(0, std::span(tokens).first(40));
+      for (size_t i = 40; i < tokens.size(); ++i) {
+        const auto logits = runner.read(0, {&tokens[i], 1});
+        got.insert(got.end(), logits.begin(), logits.end());
+      }
+      EXPECT_LT(relative_error(got, expected), kReferenceTolerance) << name << " " << variant.name;
+    }
+  }
+}
+
+TEST(Forward, FamiliesHaveTheSameBitsInEveryVariant) {
+  RandomStream random(18);
+  for (const auto& [name, config] : families()) {
+    const auto weights = random_model(config, DType::kF16, 32);
+    const auto prompt = random_tokens(random, 37, config.vocab_size);
+    const auto next = random_tokens(random, 5, config.vocab_size);
+    std::vector<std::vector<float>> expected;
+    for (const Variant& variant : variants()) {
+      Runner runner(*weights, variant);
+      std::vector<std::vector<float>> got = {runner.read(1, prompt)};
+      for (const int32_t token : next) got.push_back(runner.read(1, {&token, 1}));
+      if (expected.empty()) expected = got;
+      EXPECT_EQ(got, expected) << name << " " << variant.name << " page " << variant.page_size;
+    }
+  }
+}
+
 TEST(Forward, EveryVariantGivesTheSameBits) {
   const ModelConfig config = tiny_config();
   RandomStream random(11);
@@ -252,8 +315,8 @@ TEST(Forward, ABatchEqualsItsSequencesAlone) {
   }
 }
 
-std::vector<std::string> names_of_one_layer(const Variant& variant, int64_t prompt) {
-  ModelConfig config = tiny_config();
+std::vector<std::string> names_of_one_layer(const Variant& variant, int64_t prompt,
+                                            ModelConfig config = tiny_config()) {
   config.num_layers = 1;
   const auto weights = random_model(config, DType::kQ4_1, 24);
   Runner runner(*weights, variant);
@@ -307,6 +370,49 @@ TEST(Forward, FusedJoinsNeighbours) {
             (std::vector<std::string>{"embed", "rms_norm", q4, "rope_kv_append", "attention_decode",
                                       q4, "rms_norm_residual", "gate_up_swiglu_q4_1", q4,
                                       "rms_norm_residual", f16, "logits_to_host"}));
+}
+
+TEST(Forward, WhatFamiliesAddIsNamedInTheTrace) {
+  ModelConfig config = tiny_config();
+  config.qkv_bias = config.qk_norm = true;
+  std::vector<std::string> eager = names_of_one_layer(kEager, 3, config);
+  EXPECT_EQ(std::vector<std::string>(eager.begin() + 5, eager.begin() + 12),
+            (std::vector<std::string>{"add_bias", "add_bias", "add_bias", "qk_norm", "qk_norm",
+                                      "rope", "rope"}));
+  EXPECT_EQ(names_of_one_layer(kFast, 3, config)[3], "rope_kv_append_bias_qk_norm");
+  config.qk_norm = false;
+  EXPECT_EQ(names_of_one_layer(kFast, 3, config)[3], "rope_kv_append_bias");
+}
+
+TEST(Forward, AttentionIsChargedForItsWindowOnly) {
+  ModelConfig config = tiny_config();
+  config.num_layers = 1;
+  config.sliding_window = 8;
+  const auto weights = random_model(config, DType::kF16, 33);
+  RandomStream random(19);
+  Runner runner(*weights, kFast);
+  RecordSink sink;
+  runner.ops().set_sink(&sink);
+  static_cast<void>(runner.read(0, random_tokens(random, 20, config.vocab_size)));
+  const int32_t token = 5;
+  static_cast<void>(runner.read(0, {&token, 1}));
+  runner.ops().set_sink(nullptr);
+  std::vector<int64_t> bytes;
+  for (const RecordSink::Record& record : sink.records()) {
+    if (record.name.starts_with("attention_")) bytes.push_back(record.bytes);
+  }
+  const int64_t key_and_value = 2 * 2 * 16 * 2;  // 2 KV heads of 16, f16
+  const int64_t q_and_out = 2 * 4 * 16 * 4;
+  EXPECT_EQ(bytes, (std::vector<int64_t>{20 * (key_and_value + q_and_out),
+                                         8 * key_and_value + q_and_out}));
+}
+
+TEST(ForwardDeathTest, WhatTheFamilyAddsMustBeThere) {
+  ModelConfig config = tiny_config();
+  config.qkv_bias = true;
+  const auto weights = random_model(config, DType::kF16, 34);
+  weights->layers[1].k_bias.clear();
+  EXPECT_DEATH(Runner(*weights, kFast), "biases as the config says");
 }
 
 TEST(Forward, ArenaNeedsNoMoreThanTheResultsOfHalfALayer) {

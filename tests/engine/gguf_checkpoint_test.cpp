@@ -115,7 +115,7 @@ TEST_F(GgufCheckpoint, RefusesConfigsThatContradictThemselves) {
   expect_error(builder, ErrorCode::kCorrupt, "key \"llama.block_count\" is missing");
   builder = tiny_llama_gguf();
   builder.remove("general.architecture").add("general.architecture", std::string_view("mamba"));
-  expect_error(builder, ErrorCode::kUnsupported, "\"mamba\", expected \"llama\"");
+  expect_error(builder, ErrorCode::kUnsupported, "\"mamba\", expected llama, qwen2 or qwen3");
 }
 
 TEST_F(GgufCheckpoint, RefusesRopeScalingThatItDoesNotKnow) {
@@ -153,6 +153,63 @@ TEST_F(GgufCheckpoint, RecognisesTheFrequencyFactorsOfLlama3) {
   expect_error(builder, ErrorCode::kUnsupported, "factor 1 is 5");
   builder.tensors.back() = {"rope_freqs.weight", {2}, 0, random_floats(2, 1)};
   expect_error(builder, ErrorCode::kCorrupt, "has 8 bytes of type f32, expected 16");
+}
+
+/// The tiny model under the name of another family, with what that family adds.
+GgufBuilder family_gguf(const std::string& family) {
+  GgufBuilder builder = tiny_llama_gguf();
+  for (auto& [key, value] : builder.keys) {
+    if (key.starts_with("llama.")) key = family + key.substr(5);
+  }
+  builder.remove("general.architecture").add("general.architecture", std::string_view(family));
+  for (const std::string& block : {std::string("blk.0."), std::string("blk.1.")}) {
+    if (family == "qwen2") {
+      builder.tensors.push_back({block + "attn_q.bias", {32}, 0, random_floats(32, 51)});
+      builder.tensors.push_back({block + "attn_k.bias", {16}, 0, random_floats(16, 52)});
+      builder.tensors.push_back({block + "attn_v.bias", {16}, 0, random_floats(16, 53)});
+    } else {
+      builder.tensors.push_back({block + "attn_q_norm.weight", {8}, 0, random_floats(8, 54)});
+      builder.tensors.push_back({block + "attn_k_norm.weight", {8}, 0, random_floats(8, 55)});
+    }
+  }
+  return builder;
+}
+
+TEST_F(GgufCheckpoint, ReadsTheOtherFamilies) {
+  const auto qwen2 = open(family_gguf("qwen2"));
+  ASSERT_TRUE(qwen2.has_value()) << qwen2.error().to_string();
+  EXPECT_EQ((*qwen2)->config().architecture, "qwen2");
+  EXPECT_TRUE((*qwen2)->config().qkv_bias);
+  // Only Llama's q and k are permuted in GGUF files.
+  EXPECT_EQ((*qwen2)->config().rope_kind, RopeKind::kHalfSplit);
+  const WeightView bias = *(*qwen2)->tensor("layers.1.v_bias");
+  EXPECT_EQ(bias.rows, 1);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(bias.data), 64), random_floats(16, 53));
+
+  const auto qwen3 = open(family_gguf("qwen3"));
+  ASSERT_TRUE(qwen3.has_value()) << qwen3.error().to_string();
+  EXPECT_TRUE((*qwen3)->config().qk_norm);
+  EXPECT_EQ((*qwen3)->config().rope_kind, RopeKind::kHalfSplit);
+  EXPECT_EQ((*qwen3)->tensor("layers.0.k_norm")->columns, 8);
+
+  GgufBuilder builder = family_gguf("qwen2");
+  builder.tensors.pop_back();
+  expect_error(builder, ErrorCode::kCorrupt, "tensor \"blk.1.attn_v.bias\" is missing");
+  builder = family_gguf("qwen3");
+  builder.remove("general.architecture").add("general.architecture", std::string_view("qwen2"));
+  expect_error(builder, ErrorCode::kCorrupt, "key \"qwen2.embedding_length\" is missing");
+  builder = family_gguf("mistral");
+  expect_error(builder, ErrorCode::kUnsupported, "\"mistral\", expected llama, qwen2 or qwen3");
+}
+
+TEST_F(GgufCheckpoint, ReadsTheWindow) {
+  GgufBuilder builder = tiny_llama_gguf();
+  builder.add("llama.attention.sliding_window", 64u);
+  const auto opened = open(builder);
+  ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+  EXPECT_EQ((*opened)->config().window(1), 64);
+  builder.add("llama.attention.sliding_window_pattern", 2u);
+  expect_error(builder, ErrorCode::kUnsupported, "sliding_window_pattern\" is set");
 }
 
 TEST_F(GgufCheckpoint, EveryTruncationIsAnErrorAndMutationsDoNotCrash) {

@@ -122,6 +122,125 @@ TEST(HfConfig, RefusesWhatWouldChangeTheResults) {
   EXPECT_TRUE(parse_with("attention_bias", false).has_value());
 }
 
+Json family_config(const char* type, const char* hf_class) {
+  Json json = tiny_hf_config();
+  json["model_type"] = type;
+  json["architectures"] = {hf_class};
+  return json;
+}
+Json qwen2_config() { return family_config("qwen2", "Qwen2ForCausalLM"); }
+Json mistral_config() { return family_config("mistral", "MistralForCausalLM"); }
+Json qwen3_config() { return family_config("qwen3", "Qwen3ForCausalLM"); }
+Json with(Json json, const Json& changes) {
+  json.update(changes);
+  return json;
+}
+
+TEST(HfConfig, SetsWhatAFamilyHas) {
+  const auto qwen2 = parse(qwen2_config());
+  ASSERT_TRUE(qwen2.has_value()) << qwen2.error().to_string();
+  EXPECT_EQ(qwen2->architecture, "qwen2");
+  EXPECT_TRUE(qwen2->qkv_bias);
+  EXPECT_FALSE(qwen2->qk_norm);
+  EXPECT_EQ(qwen2->sliding_window, 0);
+  const auto qwen3 = parse(qwen3_config());
+  ASSERT_TRUE(qwen3.has_value()) << qwen3.error().to_string();
+  EXPECT_FALSE(qwen3->qkv_bias);
+  EXPECT_TRUE(qwen3->qk_norm);
+  EXPECT_EQ(qwen3->head_dim, 128);  // the default of Qwen3Config
+  EXPECT_EQ(parse(with(qwen3_config(), {{"head_dim", 32}}))->head_dim, 32);
+  expect_error(parse(with(qwen2_config(), {{"architectures", {"LlamaForCausalLM"}}})),
+               ErrorCode::kUnsupported, "[\"Qwen2ForCausalLM\"]");
+  expect_error(parse(with(qwen3_config(), {{"attention_bias", true}})), ErrorCode::kUnsupported,
+               "attention_bias");
+}
+
+TEST(HfConfig, HasTheDefaultsOfEachFamily) {
+  const auto absent = [](Json json) {
+    for (const char* key : {"num_key_value_heads", "max_position_embeddings"}) json.erase(key);
+    json["num_attention_heads"] = 32;
+    json["head_dim"] = 8;
+    return *parse(json);
+  };
+  EXPECT_EQ(absent(tiny_hf_config()).num_kv_heads, 32);
+  EXPECT_EQ(absent(mistral_config()).num_kv_heads, 8);
+  EXPECT_EQ(absent(mistral_config()).max_position, 131072);
+  EXPECT_EQ(absent(mistral_config()).sliding_window, 4096);
+  EXPECT_EQ(absent(qwen2_config()).max_position, 32768);
+  // Null is not absent: it asks for one KV head per query head.
+  EXPECT_EQ(parse(with(mistral_config(), {{"num_key_value_heads", nullptr}}))->num_kv_heads, 4);
+}
+
+TEST(HfConfig, ReadsWindowsInAllTheirForms) {
+  const auto mistral = parse(with(mistral_config(), {{"sliding_window", 100}}));
+  ASSERT_TRUE(mistral.has_value()) << mistral.error().to_string();
+  EXPECT_EQ(mistral->window(0), 100);
+  EXPECT_EQ(mistral->window(1), 100);
+  EXPECT_EQ(parse(with(mistral_config(), {{"sliding_window", nullptr}}))->window(1), 0);
+
+  const Json window = {{"sliding_window", 9}, {"max_window_layers", 1}};
+  EXPECT_EQ(parse(with(qwen2_config(), window))->window(1), 0) << "use_sliding_window is off";
+  Json used = with(qwen2_config(), window);
+  used["use_sliding_window"] = true;
+  EXPECT_EQ(parse(used)->window(0), 0);
+  EXPECT_EQ(parse(used)->window(1), 9);
+  used["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_EQ(parse(used)->window(0), 9);
+  EXPECT_EQ(parse(used)->window(1), 0);
+  used["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(used)->window(0), 0);
+}
+
+TEST(HfConfig, RefusesWindowsThatContradictThemselves) {
+  constexpr auto kCorrupt = ErrorCode::kCorrupt;
+  constexpr auto kUnsupported = ErrorCode::kUnsupported;
+  expect_error(parse(with(mistral_config(), {{"sliding_window", 0}})), kCorrupt,
+               "\"sliding_window\" is 0");
+  expect_error(parse(with(mistral_config(), {{"sliding_window", -3}})), kCorrupt,
+               "\"sliding_window\" is -3");
+  Json qwen = with(qwen3_config(), {{"layer_types", {"full_attention"}}});
+  expect_error(parse(qwen), kCorrupt, "\"layer_types\" has 1 entries, expected one a layer, 2");
+  qwen["layer_types"] = {"full_attention", "linear_attention"};
+  expect_error(parse(qwen), kUnsupported, "\"linear_attention\"");
+  const Json mixed = {{"layer_types", {"sliding_attention", "full_attention"}}};
+  expect_error(parse(with(mistral_config(), mixed)), kUnsupported,
+               "\"full_attention\", but every layer of a mistral model has the window");
+  expect_error(parse(with(tiny_hf_config(), mixed)), kUnsupported, "has full attention");
+  expect_error(
+      parse(with(qwen2_config(), {{"use_sliding_window", true}, {"max_window_layers", -1}})),
+      kCorrupt, "max_window_layers is -1");
+}
+
+TEST(HfConfig, RefusesRopeSettingsPerLayerType) {
+  expect_error(parse_with("rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}),
+               ErrorCode::kUnsupported, "\"full_attention\"");
+}
+
+TEST(HfConfig, WhatIsWrittenReadsBack) {
+  for (const std::string& arch : synthetic_architectures()) {
+    ModelConfig config = *synthetic_config(arch);
+    config.eos_token_id = 3;
+    if (arch.starts_with("qwen")) {
+      config.sliding_window = 77;
+      config.first_window_layer = 1;
+    }
+    if (arch == "qwen3-tiny") config.window_layers = {true, false};
+    if (arch == "llama-tiny") {
+      config.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 2.5};
+    }
+    const Json json = hf_config_json(config, "float16");
+    const auto read = parse(json);
+    ASSERT_TRUE(read.has_value()) << arch << read.error().to_string();
+    EXPECT_EQ(hf_config_json(*read, "float16"), json) << arch;
+    EXPECT_EQ(read->qkv_bias, config.qkv_bias);
+    EXPECT_EQ(read->qk_norm, config.qk_norm);
+    EXPECT_EQ(read->num_parameters(), config.num_parameters());
+    EXPECT_EQ(read->attended_tokens(1000), config.attended_tokens(1000));
+    EXPECT_EQ(read->rope_scaling.factor, config.rope_scaling.factor);
+    EXPECT_EQ(read->eos_token_id, 3);
+  }
+}
+
 TEST(HfConfig, NamesMissingAndWrongFields) {
   for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "vocab_size"}) {

@@ -24,20 +24,47 @@ void expect_error(const std::function<void(ModelConfig&)>& change, ErrorCode cod
 }
 
 TEST(ModelConfig, SyntheticShapesAreValidAndHaveThePublishedSize) {
-  for (const char* arch : {"llama-tiny", "smollm2-135m", "llama-3.1-8b"}) {
+  for (const std::string& arch : synthetic_architectures()) {
     const auto config = synthetic_config(arch);
     ASSERT_TRUE(config.has_value());
     EXPECT_TRUE(validate(*config, arch).has_value()) << arch;
-    EXPECT_EQ(config->name, std::string("synthetic:") + arch);
+    EXPECT_EQ(config->name, "synthetic:" + arch);
   }
   EXPECT_EQ(synthetic_config("smollm2-135m")->num_parameters(), 134515008);
   EXPECT_EQ(synthetic_config("llama-3.1-8b")->num_parameters(), 8030261248);
+  EXPECT_EQ(synthetic_config("mistral-7b")->num_parameters(), 7241732096);
+  EXPECT_EQ(synthetic_config("qwen2.5-7b")->num_parameters(), 7615616512);
+  EXPECT_EQ(synthetic_config("qwen3-8b")->num_parameters(), 8190735360);
 }
 
 TEST(ModelConfig, CountsParametersOneByOne) {
   // embed and lm_head; per layer q, k, v, o, gate, up, down, two norms; the last norm.
   EXPECT_EQ(tiny().num_parameters(),
             2 * 512 * 64 + 2 * (64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 192 * 64 + 2 * 64) + 64);
+}
+
+TEST(ModelConfig, CountsBiasesAndHeadNorms) {
+  ModelConfig config = tiny();
+  const int64_t plain = config.num_parameters();
+  EXPECT_EQ(config.num_vector_parameters(), 2 * 2 * 64 + 64);
+  config.qkv_bias = true;
+  EXPECT_EQ(config.num_parameters(), plain + 2 * (4 + 2 + 2) * 16);
+  config.qk_norm = true;
+  EXPECT_EQ(config.num_parameters(), plain + 2 * (4 + 2 + 2) * 16 + 2 * 2 * 16);
+}
+
+TEST(ModelConfig, WindowsBoundWhatALayerReads) {
+  ModelConfig config = tiny();
+  EXPECT_EQ(config.attended_tokens(100), 200);
+  config.sliding_window = 30;
+  EXPECT_EQ(config.attended_tokens(100), 60);
+  EXPECT_EQ(config.attended_tokens(20), 40);
+  config.first_window_layer = 1;
+  EXPECT_EQ(config.window(0), 0);
+  EXPECT_EQ(config.attended_tokens(100), 130);
+  config.window_layers = {true, false};
+  EXPECT_EQ(config.window(0), 30);
+  EXPECT_EQ(config.window(1), 0);
 }
 
 TEST(ModelConfig, KvBytesOfOneToken) {
@@ -65,6 +92,9 @@ TEST(ModelConfig, ValidationNamesTheField) {
                "num_q_heads is 4, expected a multiple of num_kv_heads, 3");
   expect_error([](Config& c) { c.head_dim = 15; }, kUnsupported, "head_dim is 15");
   expect_error([](Config& c) { c.head_dim = int64_t{1} << 30; }, kCorrupt, "num_q_heads * head");
+  expect_error([](Config& c) { c.sliding_window = -1; }, kCorrupt, "sliding_window is -1");
+  expect_error([](Config& c) { c.first_window_layer = -1; }, kCorrupt, "max_window_layers is -1");
+  expect_error([](Config& c) { c.window_layers = {true}; }, kCorrupt, "layer_types is 1");
   expect_error([](Config& c) { c.rms_norm_eps = -1; }, kCorrupt, "rms_norm_eps");
   expect_error([](Config& c) { c.rope_theta = std::numeric_limits<double>::quiet_NaN(); }, kCorrupt,
                "rope_theta");

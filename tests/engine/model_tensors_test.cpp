@@ -10,13 +10,14 @@ namespace triptych {
 namespace {
 
 TEST(ModelTensors, CoverEveryParameterOnce) {
-  for (const char* arch : {"llama-tiny", "smollm2-135m"}) {
+  for (const char* arch :
+       {"llama-tiny", "smollm2-135m", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"}) {
     const ModelConfig config = *synthetic_config(arch);
     std::set<std::string> names;
     int64_t parameters = 0;
     const Status status = for_each_tensor(config, [&](const TensorSpec& spec) -> Status {
       EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
-      EXPECT_EQ(spec.is_norm, spec.name.find("norm") != std::string::npos);
+      EXPECT_EQ(spec.is_vector, spec.name.ends_with("norm") || spec.name.ends_with("_bias"));
       parameters += spec.rows * spec.columns;
       return {};
     });

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint.h"
 #include "engine/model_tensors.h"
+#include "engine/synthetic.h"
 #include "kernels/common/half.h"
 
 namespace triptych {
@@ -100,6 +101,29 @@ TEST(Synthetic, ScalesKeepActivationsNearOne) {
   expect("layers.0.attn_norm", 1.0, 0.1);
   const auto tied = open({.synthetic = "smollm2-135m", .layers = 1});
   EXPECT_NEAR(moments(values(*tied, "layers.0.k")).sigma, 1.0 / 24, 1e-3);
+}
+
+TEST(Synthetic, WhatFamiliesAddIsNotNeutral) {
+  const auto qwen2 = open({.synthetic = "qwen2-tiny"});
+  const Moments bias = moments(values(*qwen2, "layers.0.q_bias"));
+  // Five standard errors with 64 numbers.
+  EXPECT_NEAR(bias.mean, 0.0, 0.32);
+  EXPECT_NEAR(bias.sigma, 0.5, 0.32);
+  const auto qwen3 = open({.synthetic = "qwen3-tiny"});
+  const Moments norm = moments(values(*qwen3, "layers.1.k_norm"));
+  EXPECT_NEAR(norm.mean, 1.0, 0.23);
+  EXPECT_GT(norm.sigma, 0.1);
+}
+
+TEST(Synthetic, AnyPartOfATensorCanBeMadeAlone) {
+  const auto checkpoint = open({.synthetic = "llama-tiny", .seed = 7});
+  const std::vector<float> whole = values(*checkpoint, "layers.1.up");
+  const TensorSpec spec{"layers.1.up", 192, 64};
+  std::vector<Half> part(5000);
+  synthetic_values(checkpoint->config(), 7, spec, 4097, part);
+  for (size_t i = 0; i < part.size(); ++i) {
+    ASSERT_EQ(half_to_float(part[i]), whole[4097 + i]) << i;
+  }
 }
 
 TEST(Synthetic, LayersCanBeOverridden) {

@@ -83,7 +83,7 @@ class FakeCheckpoint final : public Checkpoint {
 std::shared_ptr<FakeCheckpoint> make_checkpoint(DType linear, DType table) {
   return std::make_shared<FakeCheckpoint>(
       *synthetic_config("llama-tiny"), [=](const TensorSpec& spec) {
-        if (spec.is_norm) return DType::kF32;
+        if (spec.is_vector) return DType::kF32;
         return spec.name == "embed" || spec.name == "lm_head" ? table : linear;
       });
 }

@@ -14,18 +14,21 @@ namespace {
 
 /// The estimate from shapes is exactly what the loader makes of the same model.
 TEST(PlanEstimate, WeightsAreThoseThatLoad) {
-  const auto checkpoint = open_synthetic({.synthetic = "llama-tiny"});
-  ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().to_string();
-  const auto stored = describe_stored(**checkpoint);
-  ASSERT_TRUE(stored.has_value());
-  for (const WeightScheme scheme : {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32,
-                                    WeightScheme::kW4A16G64, WeightScheme::kStored}) {
-    const auto weights = load_weights(*checkpoint, scheme);
-    ASSERT_TRUE(weights.has_value()) << weights.error().to_string();
-    const auto estimate = estimate_weights((*checkpoint)->config(), *stored, scheme);
-    EXPECT_EQ(estimate.total_bytes, (*weights)->bytes()) << weight_scheme_name(scheme);
-    EXPECT_EQ(estimate.step_bytes, (*weights)->bytes_per_decode_step())
-        << weight_scheme_name(scheme);
+  for (const char* arch : {"llama-tiny", "qwen2-tiny", "qwen3-tiny"}) {
+    const auto checkpoint = open_synthetic({.synthetic = arch});
+    ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().to_string();
+    const auto stored = describe_stored(**checkpoint);
+    ASSERT_TRUE(stored.has_value());
+    for (const WeightScheme scheme :
+         {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32, WeightScheme::kW4A16G64,
+          WeightScheme::kStored}) {
+      const auto weights = load_weights(*checkpoint, scheme);
+      ASSERT_TRUE(weights.has_value()) << weights.error().to_string();
+      const auto estimate = estimate_weights((*checkpoint)->config(), *stored, scheme);
+      EXPECT_EQ(estimate.total_bytes, (*weights)->bytes()) << weight_scheme_name(scheme);
+      EXPECT_EQ(estimate.step_bytes, (*weights)->bytes_per_decode_step())
+          << weight_scheme_name(scheme);
+    }
   }
 }
 

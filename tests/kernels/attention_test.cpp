@@ -29,6 +29,7 @@ class Sequence {
     const int64_t tokens = first_position + num_queries;
     const int64_t pages = (tokens + shape.page_size - 1) / shape.page_size;
     const int64_t token_size = shape.num_kv_heads * shape.head_dim;
+    token_size_ = token_size;
     const int64_t page_floats = shape.page_size * token_size;
     for (auto [storage, table] : {std::pair{&k_, &k_pages_}, std::pair{&v_, &v_pages_}}) {
       storage->assign(static_cast<size_t>(pages * page_floats), Half{0x7E00});
@@ -54,17 +55,38 @@ class Sequence {
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
+  /// Makes tokens [0, count) NaN and takes away the pages that hold only such tokens.
+  void spoil(int64_t count) {
+    for (auto* table : {&k_pages_, &v_pages_}) {
+      for (int64_t t = 0; t < count; ++t) {
+        const Half*& page = (*table)[static_cast<size_t>(t / view.kv.page_size)];
+        if ((t / view.kv.page_size + 1) * view.kv.page_size <= count) {
+          page = nullptr;
+          continue;
+        }
+        std::fill_n(const_cast<Half*>(page) + t % view.kv.page_size * token_size_, token_size_,
+                    Half{0x7E00});
+      }
+    }
+  }
+
   std::vector<float> q, out;
   AttentionSequence view;
 
  private:
+  int64_t token_size_ = 0;
   std::vector<Half> k_, v_;
   std::vector<const Half*> k_pages_, v_pages_;
 };
 
-AttentionArgs make_args(const Shape& shape, std::span<const AttentionSequence> sequences) {
-  return {sequences, shape.num_q_heads, shape.num_kv_heads, shape.head_dim,
-          1.0f / std::sqrt(static_cast<float>(shape.head_dim))};
+AttentionArgs make_args(const Shape& shape, std::span<const AttentionSequence> sequences,
+                        int64_t window = 0) {
+  return {sequences,
+          shape.num_q_heads,
+          shape.num_kv_heads,
+          shape.head_dim,
+          1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+          window};
 }
 
 // out is a weighted mean of values of about 1. A score of magnitude s has an error of about
@@ -73,9 +95,12 @@ AttentionArgs make_args(const Shape& shape, std::span<const AttentionSequence> s
 // up to 700 keys a random walk of 4 * 26 roundings: 1.2e-5 together, of a mean of magnitude 1.
 constexpr double kTolerance = 1.2e-5;
 
-void check(const Shape& shape, int64_t first_position, int64_t num_queries, ThreadPool& pool) {
+void check(const Shape& shape, int64_t first_position, int64_t num_queries, ThreadPool& pool,
+           int64_t window = 0) {
   Sequence sequence(1, shape, first_position, num_queries);
-  const AttentionArgs args = make_args(shape, {&sequence.view, 1});
+  // No query sees these; a page that holds nothing else may be gone.
+  if (window > 0) sequence.spoil(first_position - window + 1);
+  const AttentionArgs args = make_args(shape, {&sequence.view, 1}, window);
   attention_ref(args);
   const std::vector<float> want = sequence.out;
   for_each_simd_target([&] {
@@ -84,7 +109,7 @@ void check(const Shape& shape, int64_t first_position, int64_t num_queries, Thre
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(sequence.out[i], want[i], kTolerance)
           << "element " << i << " first " << first_position << " queries " << num_queries
-          << " head_dim " << shape.head_dim;
+          << " head_dim " << shape.head_dim << " window " << window;
     }
   });
 }
@@ -108,6 +133,35 @@ TEST(Attention, PrefillMatchesTheReference) {
     check(shape, 70, 40, pool);  // a later chunk of a chunked prefill
   }
   check({2, 1, 32, 64}, 500, 200, pool);
+}
+
+// Windows around the sizes of a tile (up to 32 rows), of a block of keys (64) and of a page, and
+// longer than the sequence.
+TEST(Attention, WindowMatchesTheReference) {
+  ThreadPool pool(2);
+  for (const Shape& shape :
+       {Shape{9, 3, 64, 16}, Shape{4, 4, 20, 5}, Shape{8, 1, 128, 1000}, Shape{3, 1, 6, 1}}) {
+    for (const int64_t window : {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1000}) {
+      for (const int64_t position : {0, 15, 16, 200}) {
+        check(shape, position, 1, pool, window);
+        check(shape, position, 2, pool, window);
+      }
+      check(shape, 0, 130, pool, window);
+      check(shape, 70, 40, pool, window);
+    }
+  }
+}
+
+TEST(Attention, CountsTheKeysOfAWindow) {
+  const auto keys = [](int64_t first, int64_t queries, int64_t window) {
+    return attended_keys({nullptr, nullptr, queries, first, {}}, window);
+  };
+  EXPECT_EQ(keys(0, 10, 0), 10);
+  EXPECT_EQ(keys(30, 1, 0), 31);
+  EXPECT_EQ(keys(30, 1, 8), 8);    // [23, 30]
+  EXPECT_EQ(keys(7, 1, 8), 8);     // [0, 7]
+  EXPECT_EQ(keys(6, 1, 8), 7);     // [0, 6]
+  EXPECT_EQ(keys(30, 10, 8), 17);  // [23, 39]
 }
 
 // A batch of prefill and decode has the bits of each sequence alone, with any number of threads.

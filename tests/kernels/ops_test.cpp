@@ -128,6 +128,22 @@ TEST(RmsNorm, ScalingTheInputChangesNothingWithoutEpsilon) {
   EXPECT_EQ(a, b);
 }
 
+// The numbers of rms_norm on rows of the same size, whatever the number of heads.
+TEST(HeadNorm, IsTheNormOfEachHead) {
+  ThreadPool pool(1);
+  for_each_simd_target([&] {
+    for (const int64_t size : {2, 16, 20, 128}) {
+      constexpr int64_t kHeads = 7;
+      auto x = random_floats(8, kHeads * size);
+      const auto weight = random_floats(9, size);
+      std::vector<float> expected(x.size());
+      rms_norm({x.data(), nullptr, weight.data(), expected.data(), kHeads, size, 1e-6f}, pool);
+      head_norm(x.data(), weight.data(), kHeads, size, 1e-6f);
+      EXPECT_EQ(x, expected) << size;
+    }
+  });
+}
+
 std::vector<float> rotate(std::vector<float> x, const std::vector<int32_t>& positions,
                           int64_t heads, int64_t dim, RopeKind kind) {
   const auto inv_freq = rope_inverse_frequencies(10000.0, dim, {});

@@ -57,14 +57,15 @@ namespace triptych {
   const auto linear = [&](int64_t rows, int64_t columns) {
     return matrix(rows, columns, dtype, 1.0 / std::sqrt(static_cast<double>(columns)));
   };
-  const auto norm = [&] {
-    std::vector<float> values(static_cast<size_t>(config.hidden_size));
+  const auto vector = [&](int64_t size, double mean, double sigma) {
+    std::vector<float> values(static_cast<size_t>(size));
     ++stream;
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(1.0 + 0.2 * random_normal(stream, i));
+      values[i] = static_cast<float>(mean + sigma * random_normal(stream, i));
     }
     return values;
   };
+  const auto norm = [&] { return vector(config.hidden_size, 1.0, 0.2); };
   const int64_t hidden = config.hidden_size;
   const int64_t q_columns = config.num_q_heads * config.head_dim;
   const int64_t kv_columns = config.num_kv_heads * config.head_dim;
@@ -80,6 +81,15 @@ namespace triptych {
     layer.k = linear(kv_columns, hidden);
     layer.v = linear(kv_columns, hidden);
     layer.o = linear(hidden, q_columns);
+    if (config.qkv_bias) {
+      layer.q_bias = vector(q_columns, 0.0, 0.5);
+      layer.k_bias = vector(kv_columns, 0.0, 0.5);
+      layer.v_bias = vector(kv_columns, 0.0, 0.5);
+    }
+    if (config.qk_norm) {
+      layer.q_norm = vector(config.head_dim, 1.0, 0.3);
+      layer.k_norm = vector(config.head_dim, 1.0, 0.3);
+    }
     layer.ffn_norm = norm();
     layer.gate = linear(config.intermediate_size, hidden);
     layer.up = linear(config.intermediate_size, hidden);

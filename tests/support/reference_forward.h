@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// The Llama decoder in double precision and plain loops, after the Hugging Face implementation. It
+// The decoder in double precision and plain loops, after the Hugging Face implementations. It
 // shares no code with kernels/ or engine/ beyond the structures that hold a model, and decodes
 // stored numbers by itself.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -116,21 +117,38 @@ inline void rotate(const ModelConfig& c, std::vector<double>& x, int64_t positio
   }
 }
 
-/// Attention of the last row of `keys` and `values` for one query row.
-inline std::vector<double> attend(const ModelConfig& c, const std::vector<double>& q,
-                                  const Matrix& keys, const Matrix& values) {
+/// Bias and norm of each head, where the family has them.
+inline void add_extras(std::vector<double>& x, const std::vector<float>& bias,
+                       const std::vector<float>& head_norm, double eps) {
+  for (size_t i = 0; i < bias.size(); ++i) x[i] += static_cast<double>(bias[i]);
+  const size_t dim = head_norm.size();
+  for (size_t head = 0; dim > 0 && head < x.size(); head += dim) {
+    const auto begin = x.begin() + static_cast<int64_t>(head);
+    const std::vector<double> y = norm({begin, begin + static_cast<int64_t>(dim)}, head_norm, eps);
+    std::copy(y.begin(), y.end(), begin);
+  }
+}
+
+/// Attention of the last row of `keys` and `values` for one query row. As the sliding mask of
+/// Transformers: key t is visible from position p if p - window < t <= p.
+inline std::vector<double> attend(const ModelConfig& c, int64_t window,
+                                  const std::vector<double>& q, const Matrix& keys,
+                                  const Matrix& values) {
+  const auto position = static_cast<int64_t>(keys.size()) - 1;
+  const size_t first =
+      window > 0 && position >= window ? static_cast<size_t>(position - window + 1) : 0;
   const int64_t group = c.num_q_heads / c.num_kv_heads;
   std::vector<double> out(q.size());
   for (int64_t h = 0; h < c.num_q_heads; ++h) {
     const int64_t kv = h / group * c.head_dim;
     std::vector<double> weights(keys.size());
     double sum = 0;
-    for (size_t t = 0; t < keys.size(); ++t) {
+    for (size_t t = first; t < keys.size(); ++t) {
       double dot = 0;
       for (int64_t d = 0; d < c.head_dim; ++d) dot += q[h * c.head_dim + d] * keys[t][kv + d];
       sum += weights[t] = std::exp(dot / std::sqrt(static_cast<double>(c.head_dim)));
     }
-    for (size_t t = 0; t < keys.size(); ++t) {
+    for (size_t t = first; t < keys.size(); ++t) {
       for (int64_t d = 0; d < c.head_dim; ++d) {
         out[h * c.head_dim + d] += weights[t] / sum * values[t][kv + d];
       }
@@ -158,13 +176,16 @@ inline Matrix logits(const ModelWeights& m, std::span<const int32_t> tokens) {
       std::vector<double> q = multiply(w.q, n);
       std::vector<double> k = multiply(w.k, n);
       std::vector<double> v = multiply(w.v, n);
+      add_extras(q, w.q_bias, w.q_norm, c.rms_norm_eps);
+      add_extras(k, w.k_bias, w.k_norm, c.rms_norm_eps);
+      add_extras(v, w.v_bias, {}, c.rms_norm_eps);
       rotate(c, q, static_cast<int64_t>(t));
       rotate(c, k, static_cast<int64_t>(t));
       for (double& value : k) value = round_to_half(value);
       for (double& value : v) value = round_to_half(value);
       keys[l].push_back(k);
       values[l].push_back(v);
-      add(x, multiply(w.o, attend(c, q, keys[l], values[l])));
+      add(x, multiply(w.o, attend(c, c.window(static_cast<int64_t>(l)), q, keys[l], values[l])));
       n = norm(x, w.ffn_norm, c.rms_norm_eps);
       std::vector<double> gate = multiply(w.gate, n);
       const std::vector<double> up = multiply(w.up, n);

@@ -4,7 +4,7 @@ _triptych() {
   local command=${COMP_WORDS[1]} words='' files=''
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words='plan run resume report query attribute export doctor --help --version --bash-completion'
+    words='plan run resume report query attribute export synth doctor --help --version --bash-completion'
   else
     case "$command:$previous" in
     plan:--db) files=1 ;;
@@ -28,6 +28,9 @@ _triptych() {
     export:--cell) return ;;
     export:--run) return ;;
     export:--output) files=1 ;;
+    synth:--seed) return ;;
+    synth:--dtype) words='f32 f16 bf16' ;;
+    synth:--set) return ;;
     *)
       case "$command" in
         plan) words='--db --set --dry-run --help'; files=1 ;;
@@ -37,6 +40,7 @@ _triptych() {
         query) words='--db --format --limit --help' ;;
         attribute) words='--db --cell --run --rules --format --allow-dropped --help'; files=1 ;;
         export) words='--db --cell --run --output --help' ;;
+        synth) words='--seed --dtype --set --help'; files=1 ;;
         doctor) words='--help' ;;
       esac ;;
     esac

@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/synthetic_directory.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/file_writer.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "engine/byte_alphabet.h"
+#include "engine/hf_config.h"
+#include "engine/hf_names.h"
+#include "engine/model_tensors.h"
+#include "engine/synthetic.h"
+#include "kernels/quantize.h"
+
+namespace triptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kChunk = int64_t{1} << 20;  // elements made and written at a time: 2 + 4 MiB
+constexpr int64_t kByteTokens = 256;
+
+/// Tensors of one file; their data lies in this order.
+struct Shard {
+  std::vector<TensorSpec> tensors;
+  int64_t bytes = 0;
+};
+
+/// The folder under a name of its own until it is complete; gone again if it never is.
+class Staging {
+ public:
+  explicit Staging(const fs::path& target) : target_(target) {
+    path_ = target.parent_path() /
+            ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
+  }
+  ~Staging() {
+    std::error_code ignored;  // a destructor has nobody to tell
+    if (made_) fs::remove_all(path_, ignored);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+  Status make() {
+    std::error_code error;
+    made_ = fs::create_directory(path_, error);
+    if (made_) return {};
+    return fail(ErrorCode::kIo, error ? error.message() : "exists already", path_.string());
+  }
+
+  Status give_name() {
+    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0 ||
+        // Not every file system knows the flag. A folder with something in it is never replaced.
+        (errno == EINVAL && std::rename(path_.c_str(), target_.c_str()) == 0)) {
+      made_ = false;
+      return {};
+    }
+    return fail(ErrorCode::kIo, std::strerror(errno), target_.string());
+  }
+
+ private:
+  fs::path target_;
+  fs::path path_;
+  bool made_ = false;
+};
+
+/// In double: the sizes are the user's, and their product may not fit 64 bits.
+double model_bytes(const ModelConfig& config, DType dtype) {
+  ModelConfig layer = config;
+  layer.num_layers = 1;
+  layer.window_layers.clear();
+  double one = 0;
+  double rest = 0;
+  const Status visited = for_each_tensor(layer, [&](const TensorSpec& spec) -> Status {
+    double& part = spec.name.starts_with("layers.") ? one : rest;
+    part += static_cast<double>(spec.rows) * static_cast<double>(spec.columns);
+    return {};
+  });
+  TRIPTYCH_CHECK(visited.has_value(), "the visitor gives no error");
+  return (rest + one * static_cast<double>(config.num_layers)) * dtype_info(dtype).block_bytes;
+}
+
+Status check_room(const fs::path& parent, double needed) {
+  struct statvfs info {};
+  if (::statvfs(parent.c_str(), &info) != 0) {
+    return fail(ErrorCode::kIo, std::strerror(errno), parent.string());
+  }
+  const double room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (needed <= room) return {};
+  return fail(
+      ErrorCode::kIo,
+      "the model has " + format_bytes(needed) + ", the disk has room for " + format_bytes(room),
+      parent.string());
+}
+
+std::vector<Shard> plan_shards(const ModelConfig& config,
+                               const SyntheticDirectoryOptions& options) {
+  std::vector<Shard> shards(1);
+  const Status visited = for_each_tensor(config, [&](const TensorSpec& spec) -> Status {
+    const int64_t bytes = spec.rows * row_bytes(options.dtype, spec.columns);
+    if (shards.back().bytes > 0 && shards.back().bytes + bytes > options.max_shard_bytes) {
+      shards.emplace_back();
+    }
+    shards.back().tensors.push_back(spec);
+    shards.back().bytes += bytes;
+    return {};
+  });
+  TRIPTYCH_CHECK(visited.has_value(), "the visitor gives no error");
+  return shards;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  if (count == 1) return kHfOneFile;
+  return str_format("model-%05zu-of-%05zu.safetensors", index + 1, count);
+}
+
+const char* torch_name(DType dtype) {
+  return dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+}
+
+std::string shard_header(const Shard& shard, DType dtype) {
+  const char* type = dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  int64_t offset = 0;
+  for (const TensorSpec& spec : shard.tensors) {
+    const int64_t end = offset + spec.rows * row_bytes(dtype, spec.columns);
+    const Json shape = spec.is_vector ? Json{spec.columns} : Json{spec.rows, spec.columns};
+    header[hf_tensor_name(spec.name)] = {
+        {"dtype", type}, {"shape", shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts at a multiple of 8
+  const auto size = static_cast<uint64_t>(text.size());
+  std::string bytes(sizeof(size), '\0');
+  std::memcpy(bytes.data(), &size, sizeof(size));
+  return bytes + text;
+}
+
+class Writer {
+ public:
+  Writer(const ModelConfig& config, const SyntheticDirectoryOptions& options,
+         const fs::path& directory)
+      : config_(config), options_(options), directory_(directory) {}
+
+  Result<SyntheticDirectory> write() {
+    const std::vector<Shard> shards = plan_shards(config_, options_);
+    SyntheticDirectory written{.parameters = config_.num_parameters(),
+                               .num_files = static_cast<int64_t>(shards.size()),
+                               .has_tokenizer = config_.vocab_size >= kByteTokens};
+    for (size_t i = 0; i < shards.size(); ++i) {
+      TRIPTYCH_RETURN_IF_ERROR(write_shard(shards[i], shard_name(i, shards.size())));
+      written.bytes += shards[i].bytes;
+    }
+    if (shards.size() > 1) TRIPTYCH_RETURN_IF_ERROR(write_index(shards, written.bytes));
+    if (written.has_tokenizer) TRIPTYCH_RETURN_IF_ERROR(write_tokenizer());
+    TRIPTYCH_RETURN_IF_ERROR(
+        write_json("config.json", hf_config_json(config_, torch_name(options_.dtype))));
+    return written;
+  }
+
+ private:
+  Status write_json(const char* name, const Json& json) const {
+    TRIPTYCH_TRY(FileWriter file, FileWriter::create(directory_ / name));
+    TRIPTYCH_RETURN_IF_ERROR(file.write(json.dump(2) + "\n"));
+    return file.close();
+  }
+
+  Status write_index(const std::vector<Shard>& shards, int64_t bytes) const {
+    Json map = Json::object();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      for (const TensorSpec& spec : shards[i].tensors) {
+        map[hf_tensor_name(spec.name)] = shard_name(i, shards.size());
+      }
+    }
+    return write_json(kHfIndexFile, {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}});
+  }
+
+  /// One token a byte, no merges: any text has ids, and ids mean the same in every engine.
+  Status write_tokenizer() const {
+    Json vocab = Json::object();
+    for (int byte = 0; byte < kByteTokens; ++byte) {
+      vocab[encode_byte(static_cast<uint8_t>(byte))] = byte;
+    }
+    const Json byte_level = {{"type", "ByteLevel"},
+                             {"add_prefix_space", false},
+                             {"trim_offsets", false},
+                             {"use_regex", false}};
+    TRIPTYCH_RETURN_IF_ERROR(
+        write_json("tokenizer.json",
+                   {{"version", "1.0"},
+                    {"added_tokens", Json::array()},
+                    {"normalizer", nullptr},
+                    {"pre_tokenizer", byte_level},
+                    {"post_processor", nullptr},
+                    {"decoder", byte_level},
+                    {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}));
+    return write_json("tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"}});
+  }
+
+  Status write_shard(const Shard& shard, const std::string& name) {
+    TRIPTYCH_TRY(FileWriter file, FileWriter::create(directory_ / name));
+    TRIPTYCH_RETURN_IF_ERROR(file.write(shard_header(shard, options_.dtype)));
+    for (const TensorSpec& spec : shard.tensors) {
+      const int64_t count = spec.rows * spec.columns;
+      for (int64_t first = 0; first < count; first += kChunk) {
+        TRIPTYCH_RETURN_IF_ERROR(write_chunk(spec, first, std::min(kChunk, count - first), file));
+      }
+    }
+    return file.close();
+  }
+
+  Status write_chunk(const TensorSpec& spec, int64_t first, int64_t count, FileWriter& file) {
+    halves_.resize(static_cast<size_t>(count));
+    synthetic_values(config_, options_.seed, spec, first, halves_);
+    if (options_.dtype == DType::kF16) return file.write(std::as_bytes(std::span(halves_)));
+    floats_.resize(halves_.size());
+    std::transform(halves_.begin(), halves_.end(), floats_.begin(), half_to_float);
+    if (options_.dtype == DType::kF32) return file.write(std::as_bytes(std::span(floats_)));
+    rounded_.resize(static_cast<size_t>(row_bytes(options_.dtype, count)));
+    quantize_row(floats_.data(), count, options_.dtype, rounded_.data());
+    return file.write(rounded_);
+  }
+
+  const ModelConfig& config_;
+  const SyntheticDirectoryOptions& options_;
+  const fs::path& directory_;
+  std::vector<Half> halves_;
+  std::vector<float> floats_;
+  std::vector<std::byte> rounded_;
+};
+
+}  // namespace
+
+Result<SyntheticDirectory> write_synthetic_directory(const ModelConfig& config,
+                                                     const fs::path& directory,
+                                                     const SyntheticDirectoryOptions& options) {
+  TRIPTYCH_CHECK(dtype_info(options.dtype).block_elements == 1, "a plain type");
+  TRIPTYCH_RETURN_IF_ERROR(validate(config, config.name));
+  // "dir/" and "dir" are the same; a name without a folder lies in the working directory.
+  fs::path target = fs::absolute(directory).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();
+  std::error_code ignored;  // what cannot be looked at shows when it is made
+  if (fs::exists(fs::symlink_status(target, ignored))) {
+    return fail(ErrorCode::kInvalidArgument, "exists already; nothing was written",
+                directory.string());
+  }
+  TRIPTYCH_RETURN_IF_ERROR(check_room(target.parent_path(), model_bytes(config, options.dtype)));
+  Staging staging(target);
+  TRIPTYCH_RETURN_IF_ERROR(staging.make());
+  TRIPTYCH_TRY(const SyntheticDirectory written, Writer(config, options, staging.path()).write());
+  TRIPTYCH_RETURN_IF_ERROR(staging.give_name());
+  return written;
+}
+
+}  // namespace triptych
