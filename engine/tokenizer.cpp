@@ -114,9 +114,13 @@ void BpeTokenizer::add_bytes(const BpeTables& tables) {
     bytes_.push_back(token_bytes(token));
     if (!dropped.empty()) first_bytes_.push_back(token_bytes(replace_all(token, dropped, "")));
   }
-  if (alphabet_ != BpeAlphabet::kBytes) return;
-  for (const AddedToken& added : tables.added_tokens) {  // they stand for themselves
-    bytes_[static_cast<size_t>(added.id)] = tables.tokens[static_cast<size_t>(added.id)];
+  for (const AddedToken& added : tables.added_tokens) {
+    const auto id = static_cast<size_t>(added.id);
+    const std::string& text = tables.tokens[id];
+    // Like the text around it, a normalized token comes back in its normalized form.
+    const std::string shown = added.normalized ? normalizer_.apply(text) : text;
+    // In a byte-level vocabulary added tokens stand for themselves.
+    bytes_[id] = alphabet_ == BpeAlphabet::kBytes ? shown : token_bytes(shown);
   }
 }
 

@@ -24,8 +24,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::array<const Command*, 8> kCommands = {&kPlan,  &kRun,       &kResume, &kReport,
-                                                     &kQuery, &kAttribute, &kExport, &kDoctor};
+constexpr std::array<const Command*, 9> kCommands = {
+    &kPlan, &kRun, &kResume, &kReport, &kQuery, &kAttribute, &kExport, &kPerplexity, &kDoctor};
 
 const Command* find_command(std::string_view name) {
   for (const Command* command : kCommands) {
