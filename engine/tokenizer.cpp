@@ -76,6 +76,10 @@ Status BpeTokenizer::check_ids(const BpeTables& tables) const {
   };
   for (const AddedToken& token : tables.added_tokens) {
     TRIPTYCH_RETURN_IF_ERROR(check("special", token.id));
+    // A part of a character would be cut out of it and leave the rest behind.
+    if (is_valid_utf8(tables.tokens[static_cast<size_t>(token.id)])) continue;
+    return fail(ErrorCode::kCorrupt, str_format("special token %d is not UTF-8 text", token.id),
+                tables.where);
   }
   for (const int32_t id : tables.prefix) TRIPTYCH_RETURN_IF_ERROR(check("leading", id));
   for (const int32_t id : tables.suffix) TRIPTYCH_RETURN_IF_ERROR(check("trailing", id));

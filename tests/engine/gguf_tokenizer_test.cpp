@@ -110,7 +110,7 @@ TEST(GgufTokenizer, GivesTheIdsOfTheReferenceByScores) {
   ASSERT_TRUE(file.has_value()) << file.error().to_string();
   const auto gguf = Gguf::parse(file->bytes(), path.string());
   ASSERT_TRUE(gguf.has_value()) << gguf.error().to_string();
-  const auto tokenizer = load_gguf_tokenizer(*gguf, 1500);
+  const auto tokenizer = load_gguf_tokenizer(*gguf, 1 << 16);
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().to_string();
   expect_golden_ids(**tokenizer, "spm_legacy");
 }
@@ -156,8 +156,8 @@ TEST(GgufTokenizer, RefusesTablesThatDoNotFit) {
             std::string::npos);
 }
 
-TEST(GgufTokenizer, SurvivesRandomMutations) {
-  const std::string original = tokenizer_file().build();
+/// Loads `original` with bytes changed at random and encodes with what loads. Returns how many do.
+int load_mutations(const std::string& original, int64_t vocab_size) {
   int accepted = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     RandomStream random(seed);
@@ -167,12 +167,26 @@ TEST(GgufTokenizer, SurvivesRandomMutations) {
     }
     const auto file = Gguf::parse(std::as_bytes(std::span(bytes)), "test.gguf");
     if (!file) continue;
-    const auto tokenizer = load_gguf_tokenizer(*file, 5);
+    const auto tokenizer = load_gguf_tokenizer(*file, vocab_size);
     if (!tokenizer || *tokenizer == nullptr) continue;
     ++accepted;
-    for (const int32_t id : (*tokenizer)->encode("ab<s>b<u>a")) ASSERT_LT(id, 5);
+    for (const int32_t id : (*tokenizer)->encode("ab<s>b<u>a d\u00e9\u2581\U0001F600")) {
+      EXPECT_LT(id, vocab_size);
+    }
   }
-  EXPECT_GT(accepted, 0);
+  return accepted;
+}
+
+TEST(GgufTokenizer, SurvivesRandomMutations) {
+  EXPECT_GT(load_mutations(tokenizer_file().build(), 5), 0);
+  EXPECT_GT(load_mutations(sentencepiece_file().build(), 12), 0);
+}
+
+TEST(GgufTokenizer, RefusesSpecialTokensThatAreNoText) {
+  GgufBuilder builder = tokenizer_file();
+  builder.remove("tokenizer.ggml.tokens")
+      .add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab", "\xA9", "<u>"});
+  EXPECT_EQ(error_of(builder).code, ErrorCode::kCorrupt);
 }
 
 class RealTokenizer : public testing::Test {
