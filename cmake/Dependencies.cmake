@@ -29,6 +29,7 @@ endfunction()
 triptych_find_library(SQLite::SQLite3 sqlite3.h sqlite3 NEEDS "${CMAKE_DL_LIBS};Threads::Threads;m")
 triptych_find_library(yaml-cpp::yaml-cpp yaml-cpp/yaml.h yaml-cpp)
 triptych_find_library(PCRE2::PCRE2 pcre2.h pcre2-8)
+triptych_find_library(UTF8PROC::UTF8PROC utf8proc.h utf8proc)
 triptych_find_library(xxHash::xxHash xxhash.h xxhash)
 
 if(TRIPTYCH_PORTABLE)

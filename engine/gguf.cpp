@@ -463,4 +463,17 @@ Result<std::optional<std::vector<int64_t>>> Gguf::integers(std::string_view key)
   return std::optional(std::move(numbers));
 }
 
+Result<std::optional<std::vector<double>>> Gguf::numbers(std::string_view key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr) return std::optional<std::vector<double>>{};
+  if (value->type != GgufType::kArray || value->element != GgufType::kFloat32) {
+    return wrong_type(*this, key, *value, "an array of 32-bit floats");
+  }
+  std::vector<double> numbers;
+  for (uint64_t i = 0; i < value->count; ++i) {
+    numbers.push_back(load<float>(value->bytes.subspan(i * sizeof(float))));
+  }
+  return std::optional(std::move(numbers));
+}
+
 }  // namespace triptych

@@ -72,6 +72,7 @@ class Gguf {
   [[nodiscard]] Result<std::optional<std::vector<std::string_view>>> strings(
       std::string_view key) const;
   [[nodiscard]] Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<std::vector<double>>> numbers(std::string_view key) const;
 
   [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }
   [[nodiscard]] const std::string& where() const { return where_; }

@@ -12,8 +12,10 @@
 
 namespace triptych {
 
-/// Null if the file has no tokenizer. Errors: kUnsupported naming a kind or pre-tokenizer that is
-/// not byte-level BPE of a known form; kCorrupt (more tokens than `vocab_size`, lengths differ).
+/// Null if the file has no tokenizer. Kinds: "gpt2", byte-level BPE with a known pre-tokenizer, and
+/// "llama", SentencePiece BPE by scores. Tokens of the types control and user-defined (and unknown,
+/// for "llama") are found in the text. Errors: kUnsupported naming another kind or pre-tokenizer;
+/// kCorrupt (more tokens than `vocab_size`, lengths differ, no score, id out of range).
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> load_gguf_tokenizer(const Gguf& file,
                                                                            int64_t vocab_size);
 

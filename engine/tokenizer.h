@@ -3,10 +3,8 @@
 // Tokenizer: text to token ids and back.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,31 +21,26 @@ class Tokenizer {
   /// text that is not UTF-8 is encoded as the replacement character U+FFFD, as Python's
   /// bytes.decode(errors="replace") does.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// The bytes of the tokens; ids out of range give nothing. May end inside a UTF-8 sequence.
+  /// The bytes of a text that starts with these tokens; ids out of range give nothing. May end
+  /// inside a UTF-8 sequence.
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> tokens) const = 0;
+  /// The bytes of tokens that follow others: decode(a + b) == decode(a) + decode_more(b) when
+  /// decode(a) is not empty. Differs from decode() for tokenizers that put a space before the text.
+  [[nodiscard]] virtual std::string decode_more(std::span<const int32_t> tokens) const {
+    return decode(tokens);
+  }
   [[nodiscard]] virtual int64_t vocab_size() const = 0;
+
+  /// What the model expects before and after a text: BOS, EOS or nothing.
+  [[nodiscard]] virtual std::span<const int32_t> prefix() const { return {}; }
+  [[nodiscard]] virtual std::span<const int32_t> suffix() const { return {}; }
+  /// prefix() + encode(text) + suffix().
+  [[nodiscard]] std::vector<int32_t> encode_with_special_tokens(std::string_view text) const;
 };
 
-/// What a byte-level BPE tokenizer needs, whatever file it came from.
-struct BpeTables {
-  std::vector<std::string> tokens;          ///< id -> text in the byte-to-unicode alphabet.
-  std::vector<std::string> merges;          ///< "left right", best first.
-  std::vector<int32_t> special_ids;         ///< Matched verbatim before splitting.
-  std::vector<std::string> split_patterns;  ///< Applied in order, each to every piece.
-  bool split_digits = false;                ///< Every digit is a piece of its own, first.
-  bool ignore_merges = false;               ///< A piece that is a token needs no merges.
-  /// Pieces that do not start with a space get one before split_patterns[this] is applied.
-  std::optional<size_t> prefix_space_before;
-  /// Stands for a byte that has no token; without it such a byte is dropped.
-  std::optional<int32_t> unknown_id;
-  std::string where;  ///< File named in errors.
-};
-
-/// Errors: kCorrupt (duplicate token, merge without its parts, id out of range), kInvalidArgument
-/// (bad pattern).
-[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_byte_level_bpe(BpeTables tables);
-/// Reads `tokenizer.json` of the Hugging Face form (model BPE, byte-level). Errors: kNotFound, kIo;
-/// kCorrupt naming the field; kUnsupported naming the component and what is supported.
+/// Reads `tokenizer.json` of the Hugging Face form: model BPE, byte-level or SentencePiece-style.
+/// Errors: kNotFound, kIo; kCorrupt naming the field; kUnsupported naming the component and what is
+/// supported.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> load_tokenizer_json(std::string_view path);
 
 }  // namespace triptych

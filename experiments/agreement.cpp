@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/perplexity.h"
+
 namespace triptych {
 
 namespace {
@@ -14,14 +16,6 @@ constexpr int64_t kMaxOutputTokens = 64;
 
 int64_t argmax(std::span<const float> logits) {
   return std::max_element(logits.begin(), logits.end()) - logits.begin();
-}
-
-/// -ln softmax(logits)[target], summed in double.
-double negative_log_likelihood(std::span<const float> logits, int32_t target) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
-  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
 }
 
 /// Running sums of one engine over all scored requests.

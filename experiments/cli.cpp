@@ -24,8 +24,9 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::array<const Command*, 9> kCommands = {
-    &kPlan, &kRun, &kResume, &kReport, &kQuery, &kAttribute, &kExport, &kSynth, &kDoctor};
+constexpr std::array<const Command*, 10> kCommands = {&kPlan,       &kRun,       &kResume, &kReport,
+                                                      &kQuery,      &kAttribute, &kExport, &kSynth,
+                                                      &kPerplexity, &kDoctor};
 
 const Command* find_command(std::string_view name) {
   for (const Command* command : kCommands) {

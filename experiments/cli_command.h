@@ -69,7 +69,8 @@ struct Command {
 };
 
 [[nodiscard]] std::span<const Command* const> commands();
-extern const Command kPlan, kRun, kResume, kReport, kQuery, kAttribute, kExport, kSynth, kDoctor;
+extern const Command kPlan, kRun, kResume, kReport, kQuery, kAttribute, kExport, kSynth,
+    kPerplexity, kDoctor;
 
 /// Prints an error and returns its exit code. An error with a place in a file begins with it;
 /// every other one with "triptych: error: ".

@@ -47,7 +47,7 @@ Result<StoredModel> describe_stored(const Checkpoint& checkpoint) {
   const bool tied = checkpoint.config().tie_word_embeddings;
   const auto add = [&](const TensorSpec& spec) -> Status {
     DType dtype = DType::kF32;  // norms are always held as f32
-    if (!spec.is_norm) {
+    if (!spec.is_vector) {
       TRIPTYCH_TRY(dtype, checkpoint.dtype(spec.name));
     }
     const int64_t bytes = spec.rows * row_bytes(dtype, spec.columns);

@@ -15,6 +15,7 @@ apt_packages=(
   libyaml-cpp-dev=0.7.0+dfsg-8+b1 libboost-program-options-dev=1.74.0.3
   libgtest-dev=1.12.1-0.2 libgmock-dev=1.12.1-0.2 nlohmann-json3-dev=3.11.2-2
   libxxhash-dev=0.8.1-1 libsqlite3-dev sqlite3 libhwy-dev libpcre2-dev
+  libutf8proc-dev=2.8.0-1
 )
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53

@@ -169,24 +169,24 @@ TEST_F(HfDirectory, RefusesTypesAndPlacesThatItCannotRead) {
 
 TEST_F(HfDirectory, ReadsTheTokenizer) {
   Json config = tiny_hf_config();
-  config["vocab_size"] = 401;
+  config["vocab_size"] = 407;
   dir_.write("config.json", config.dump());
   SafetensorsBuilder builder;
   for (auto [name, shape] : tiny_hf_tensors()) {
-    if (shape[0] == 40) shape[0] = 401;
+    if (shape[0] == 40) shape[0] = 407;
     builder.add(name, "F32", shape, random_floats(shape[0] * (shape.size() > 1 ? shape[1] : 1), 1));
   }
   dir_.write("model.safetensors", builder.build());
-  std::filesystem::copy_file(golden_dir() / "tokenizer" / "own_tokenizer.json",
+  std::filesystem::copy_file(golden_dir() / "tokenizer" / "byte_level.json",
                              dir_.path() / "tokenizer.json");
   const auto opened = open_hf_directory(dir_.path());
   ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
   ASSERT_NE((*opened)->tokenizer(), nullptr);
-  EXPECT_EQ((*opened)->tokenizer()->vocab_size(), 401);
+  EXPECT_EQ((*opened)->tokenizer()->vocab_size(), 407);
 
   dir_.write("config.json", tiny_hf_config().dump());
   dir_.write("model.safetensors", tiny_hf_weights().build());
-  expect_error(ErrorCode::kCorrupt, "401 tokens, the embedding 40 rows", "tokenizer.json");
+  expect_error(ErrorCode::kCorrupt, "407 tokens, the embedding 40 rows", "tokenizer.json");
 }
 
 TEST_F(HfDirectory, SaysWhatIsMissing) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/tokenizer.h"
+#include "engine/tokenizer_json_parts.h"
 #include "tests/support/golden_ids.h"
 #include "tests/support/temp_dir.h"
 
@@ -46,13 +47,19 @@ class TokenizerJson : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(TokenizerJson, GivesTheIdsOfTheReference) {
-  const auto path = golden_dir() / "tokenizer" / "own_tokenizer.json";
+class TokenizerParity : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerParity, GivesTheIdsOfTheReference) {
+  const std::string name = GetParam();
+  const auto path = golden_dir() / "tokenizer" / (name + ".json");
   const auto tokenizer = load_tokenizer_json(path.string());
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().to_string();
-  EXPECT_EQ((*tokenizer)->vocab_size(), 401);
-  expect_golden_ids(**tokenizer, "own.jsonl");
+  expect_golden_ids(**tokenizer, name);
 }
+
+INSTANTIATE_TEST_SUITE_P(Files, TokenizerParity,
+                         testing::Values("byte_level", "spm_legacy", "spm_metaspace", "spm_always"),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST_F(TokenizerJson, ReadsBothFormsOfMerges) {
   Json json = small_json();
@@ -84,8 +91,97 @@ TEST_F(TokenizerJson, KnowsTheUnknownToken) {
   EXPECT_EQ((*tokenizer)->encode("a?b"), (Ids{0, 4, 1}));
 }
 
+Json plain_json() {
+  return Json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "<unk>", "special": true, "normalized": false}],
+    "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "Prepend", "prepend": "_"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
+    "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<unk>", "type_id": 0}},
+                 {"Sequence": {"id": "A", "type_id": 0}}],
+      "special_tokens": {"<unk>": {"id": "<unk>", "ids": [0], "tokens": ["<unk>"]}}},
+    "model": {"type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": "<unk>",
+              "vocab": {"<unk>": 0, "_": 1, "a": 2, "_a": 3, "<0xC3>": 4, "<0xA9>": 5},
+              "merges": ["_ a"]}
+  })");
+}
+
+TEST_F(TokenizerJson, ReadsPlainTextVocabularies) {
+  const auto tokenizer = load(plain_json());
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().to_string();
+  EXPECT_EQ((*tokenizer)->encode("a a"), (Ids{3, 3}));
+  EXPECT_EQ((*tokenizer)->encode("\u00e9a"), (Ids{1, 4, 5, 2}));
+  EXPECT_EQ((*tokenizer)->encode("a\u00e8\u00e8a"), (Ids{3, 0, 2}));  // has no byte A8: one unknown
+  EXPECT_EQ((*tokenizer)->encode("<unk>a"), (Ids{0, 3}));
+  EXPECT_EQ((*tokenizer)->encode_with_special_tokens("a"), (Ids{0, 3}));
+  EXPECT_EQ((*tokenizer)->decode(Ids{3, 4, 5, 1}), "a\u00e9 ");
+  EXPECT_EQ((*tokenizer)->decode(Ids{3, 4}), "a\xC3");
+  EXPECT_EQ((*tokenizer)->decode_more(Ids{3}), " a");
+}
+
+TEST_F(TokenizerJson, UnknownCharactersAreFusedOrNot) {
+  Json json = plain_json();
+  json["model"]["fuse_unk"] = false;
+  const auto tokenizer = load(json);
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().to_string();
+  EXPECT_EQ((*tokenizer)->encode("a\u00e8\u00e8a"), (Ids{3, 0, 0, 2}));
+}
+
+TEST_F(TokenizerJson, ReadsEveryPrependScheme) {
+  Json json = plain_json();
+  json["normalizer"] = nullptr;
+  const auto ids = [&](const char* scheme) {
+    json["pre_tokenizer"] = {
+        {"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", scheme}, {"split", false}};
+    const auto tokenizer = load(json);
+    EXPECT_TRUE(tokenizer.has_value());
+    return (*tokenizer)->encode("a<unk>a");
+  };
+  EXPECT_EQ(ids("first"), (Ids{3, 0, 2}));
+  EXPECT_EQ(ids("always"), (Ids{3, 0, 3}));
+  EXPECT_EQ(ids("never"), (Ids{2, 0, 2}));
+}
+
+TEST_F(TokenizerJson, RefusesWhatPlainTextVocabulariesCannotHave) {
+  const auto refused = [&](const char* pointer, const Json& value, const std::string& name) {
+    Json json = plain_json();
+    json[Json::json_pointer(pointer)] = value;
+    const auto tokenizer = load(json);
+    ASSERT_FALSE(tokenizer.has_value()) << pointer;
+    EXPECT_EQ(tokenizer.error().code, ErrorCode::kUnsupported) << pointer;
+    EXPECT_NE(tokenizer.error().message.find(name), std::string::npos) << tokenizer.error().message;
+  };
+  refused("/decoder", {{"type", "ByteLevel"}}, "\"ByteLevel\"");
+  refused("/decoder", {{"type", "WordPiece"}}, "\"WordPiece\"");
+  refused("/decoder/decoders/0/pattern", {{"Regex", "a+"}}, "a+");
+  refused("/decoder/decoders/3/content", "x", "\"x\"");
+  refused("/decoder/decoders/3/stop", 2, "stop 2");
+  refused("/decoder/decoders/2", {{"type", "Strip"}, {"content", " "}}, "\"Strip\"");
+  refused("/post_processor", {{"type", "BertProcessing"}}, "\"BertProcessing\"");
+  refused("/post_processor/single/0", {{"Sequence", {{"id", "A"}}}}, "2 sequences");
+  refused("/normalizer/normalizers/0", {{"type", "Nmt"}}, "\"Nmt\"");
+  refused("/pre_tokenizer",
+          {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "last"}}, "\"last\"");
+  refused("/truncation", {{"max_length", 5}}, "truncation");
+  refused("/padding", {{"pad_id", 0}}, "padding");
+}
+
+TEST_F(TokenizerJson, RefusesTemplatesThatNameUnknownTokens) {
+  Json json = plain_json();
+  json["post_processor"]["special_tokens"] = Json::object();
+  EXPECT_EQ(load(json).error().code, ErrorCode::kCorrupt);
+  json = plain_json();
+  json["post_processor"]["special_tokens"]["<unk>"]["ids"] = {99};
+  EXPECT_EQ(load(json).error().code, ErrorCode::kCorrupt);
+}
+
 TEST_F(TokenizerJson, RefusesUnknownComponentsByName) {
-  expect_unsupported([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }, "\"NFC\"");
+  expect_unsupported([](Json& j) { j["normalizer"] = {{"type", "Lowercase"}}; }, "\"Lowercase\"");
   expect_unsupported([](Json& j) { j["decoder"] = {{"type", "Metaspace"}}; }, "\"Metaspace\"");
   expect_unsupported([](Json& j) { j["decoder"] = nullptr; }, "no decoder");
   expect_unsupported(
@@ -93,8 +189,7 @@ TEST_F(TokenizerJson, RefusesUnknownComponentsByName) {
         j["pre_tokenizer"] = {{"type", "Whitespace"}};
       },
       "\"Whitespace\"");
-  expect_unsupported([](Json& j) { j["pre_tokenizer"] = nullptr; }, "no pre_tokenizer");
-  expect_unsupported([](Json& j) { j["pre_tokenizer"] = {{"type", "Digits"}}; }, "no ByteLevel");
+  expect_unsupported([](Json& j) { j["pre_tokenizer"] = nullptr; }, "decoder \"ByteLevel\"");
   expect_unsupported(
       [](Json& j) {
         j["pre_tokenizer"] = {
@@ -105,7 +200,6 @@ TEST_F(TokenizerJson, RefusesUnknownComponentsByName) {
   expect_unsupported([](Json& j) { j["model"]["byte_fallback"] = true; }, "byte_fallback");
   expect_unsupported([](Json& j) { j["model"]["dropout"] = 0.1; }, "dropout");
   expect_unsupported([](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, "</w>");
-  expect_unsupported([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "lstrip");
   expect_unsupported(
       [](Json& j) {
         j["pre_tokenizer"] = {
@@ -139,11 +233,25 @@ TEST_F(TokenizerJson, RefusesFilesThatContradictThemselves) {
   }
 }
 
+TEST_F(TokenizerJson, ReadsPartsWithoutAModel) {
+  BpeTables tables;
+  const Json json = plain_json();
+  ASSERT_TRUE(read_pre_tokenizer(json, tables).has_value());
+  EXPECT_EQ(tables.alphabet, BpeAlphabet::kCharacters);
+  ASSERT_TRUE(read_normalizer(json, tables).has_value());
+  EXPECT_EQ(tables.normalizer.size(), 2u);
+  ASSERT_TRUE(read_decoder(json, tables).has_value());
+  EXPECT_EQ(tables.decoder.strip_start, 1);
+  ASSERT_TRUE(read_post_processor(json, tables).has_value());
+  EXPECT_EQ(tables.prefix, (Ids{0}));
+}
+
 TEST_F(TokenizerJson, SurvivesTruncation) {
-  const std::string text = small_json().dump();
-  for (size_t size = 0; size < text.size(); ++size) {
-    const auto path = dir_.write("tokenizer.json", text.substr(0, size));
-    EXPECT_FALSE(load_tokenizer_json(path.string()).has_value()) << size;
+  for (const std::string& text : {small_json().dump(), plain_json().dump()}) {
+    for (size_t size = 0; size < text.size(); ++size) {
+      const auto path = dir_.write("tokenizer.json", text.substr(0, size));
+      EXPECT_FALSE(load_tokenizer_json(path.string()).has_value()) << size;
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "base/units.h"
+#include "engine/bpe_tables.h"
 #include "engine/byte_alphabet.h"
 #include "engine/split_patterns.h"
 
@@ -24,13 +25,15 @@ BpeTables byte_tables() {
   return tables;
 }
 
+PreTokenizerStep split_at(std::string_view pattern) { return {.pattern = std::string(pattern)}; }
+
 void add_merge(BpeTables& tables, const std::string& left, const std::string& right) {
   tables.tokens.push_back(left + right);
-  tables.merges.push_back(left + " " + right);
+  tables.merges.emplace_back(left, right);
 }
 
 std::shared_ptr<const Tokenizer> make(BpeTables tables) {
-  auto tokenizer = make_byte_level_bpe(std::move(tables));
+  auto tokenizer = make_bpe_tokenizer(std::move(tables));
   if (!tokenizer) {
     ADD_FAILURE() << tokenizer.error().to_string();
     return nullptr;
@@ -39,7 +42,7 @@ std::shared_ptr<const Tokenizer> make(BpeTables tables) {
 }
 
 Error error_of(BpeTables tables) {
-  const auto tokenizer = make_byte_level_bpe(std::move(tables));
+  const auto tokenizer = make_bpe_tokenizer(std::move(tables));
   if (!tokenizer) return tokenizer.error();
   ADD_FAILURE() << "expected an error";
   return {};
@@ -69,7 +72,7 @@ Ids merge_by_definition(const BpeTables& tables, const std::string& text) {
     size_t best = 0;
     for (size_t i = 0; i + 1 < symbols.size(); ++i) {
       for (size_t rank = 0; rank < best_rank; ++rank) {
-        if (tables.merges[rank] == symbols[i] + " " + symbols[i + 1]) {
+        if (tables.merges[rank] == std::pair(symbols[i], symbols[i + 1])) {
           best_rank = rank;
           best = i;
         }
@@ -115,8 +118,7 @@ TEST(ByteLevelBpe, AgreesWithTheDefinitionOnRandomVocabularies) {
 TEST(ByteLevelBpe, DecodesWhatItEncodesWhateverTheBytes) {
   BpeTables tables = byte_tables();
   add_merge(tables, encode_byte(0xE4), encode_byte(0xB8));
-  tables.split_patterns = {std::string(kGpt2Pattern)};
-  tables.split_digits = true;
+  tables.pre_tokenizer = {split_at(kDigitPattern), split_at(kGpt2Pattern)};
   const auto tokenizer = make(tables);
   for (uint64_t seed = 0; seed < 300; ++seed) {
     RandomStream random(seed);
@@ -129,7 +131,7 @@ TEST(ByteLevelBpe, DecodesWhatItEncodesWhateverTheBytes) {
 TEST(ByteLevelBpe, MatchesSpecialTokensVerbatimLongestFirst) {
   BpeTables tables = byte_tables();
   tables.tokens.insert(tables.tokens.end(), {"<a>", "<a>b", "<\u00e9 x>"});
-  tables.special_ids = {256, 257, 258};
+  tables.added_tokens = {{.id = 256}, {.id = 257}, {.id = 258}};
   add_merge(tables, "<", "a");  // must not win over the special token
   const auto tokenizer = make(tables);
   EXPECT_EQ(tokenizer->encode("x<a>y"), (Ids{'x', 256, 'y'}));
@@ -147,11 +149,11 @@ TEST(ByteLevelBpe, SplitsDigitsAndPatternsBeforeMerging) {
   BpeTables tables = byte_tables();
   add_merge(tables, "1", "2");
   add_merge(tables, "a", "1");
-  tables.split_digits = true;
+  tables.pre_tokenizer = {split_at(kDigitPattern)};
   EXPECT_EQ(make(tables)->encode("a12"), (Ids{'a', '1', '2'}));
-  tables.split_digits = false;
+  tables.pre_tokenizer = {};
   EXPECT_EQ(make(tables)->encode("a12"), (Ids{'a', 256}));
-  tables.split_patterns = {R"(\p{L}1)"};  // the gap after the match is a piece of its own
+  tables.pre_tokenizer = {split_at(R"(\p{L}1)")};  // the gap after the match is a piece of its own
   EXPECT_EQ(make(tables)->encode("a12"), (Ids{257, '2'}));
 }
 
@@ -164,11 +166,11 @@ TEST(ByteLevelBpe, WhiteSpaceIsThePropertyOfUnicode) {
     for (const char c : piece) token += encode_byte(static_cast<uint8_t>(c));
     tables.tokens.push_back(token);
   }
-  tables.split_patterns = {R"(a\s|a[^\s])"};
+  tables.pre_tokenizer = {split_at(R"(a\s|a[^\s])")};
   const auto tokenizer = make(tables);
   EXPECT_EQ(tokenizer->encode("a\u180e"), (Ids{256}));
   EXPECT_EQ(tokenizer->encode("a\u0085"), (Ids{257}));
-  tables.split_patterns = {R"(a\S)"};
+  tables.pre_tokenizer = {split_at(R"(a\S)")};
   EXPECT_EQ(make(tables)->encode("a\u180e"), (Ids{256}));
   EXPECT_EQ(make(tables)->encode("a\u2028 "), (Ids{'a', 0xE2, 0x80, 0xA8, ' '}));
 }
@@ -183,11 +185,11 @@ TEST(ByteLevelBpe, IgnoreMergesTakesWholePieces) {
 
 TEST(ByteLevelBpe, PrefixesPiecesWithASpace) {
   BpeTables tables = byte_tables();
-  tables.split_patterns = {"x", "y"};
-  tables.prefix_space_before = 1;
+  const PreTokenizerStep space{.kind = PreTokenizerStep::Kind::kPrefixSpace};
+  tables.pre_tokenizer = {split_at("x"), space, split_at("y")};
   EXPECT_EQ(make(tables)->encode("axb"), (Ids{' ', 'a', ' ', 'x', ' ', 'b'}));
   EXPECT_EQ(make(tables)->encode(" ayb"), (Ids{' ', 'a', 'y', 'b'}));
-  tables.prefix_space_before = 2;
+  tables.pre_tokenizer = {split_at("x"), split_at("y"), space};
   EXPECT_EQ(make(tables)->encode("ay"), (Ids{' ', 'a', ' ', 'y'}));
 }
 
@@ -210,21 +212,25 @@ TEST(ByteLevelBpe, RefusesTablesThatContradictThemselves) {
   EXPECT_EQ(error.code, ErrorCode::kCorrupt);
   EXPECT_EQ(error.to_string(), "test: token \"a\" has the ids 97 and 256");
 
-  for (const char* merge : {"a b", "a", "", "a ", " a", "a b c"}) {
+  using Merge = std::pair<std::string, std::string>;
+  for (const Merge& merge : {Merge{"a", "b"}, {"a", ""}, {"", ""}, {"", "a"}, {"a", "b c"}}) {
     tables = byte_tables();
     tables.merges = {merge};
-    EXPECT_EQ(error_of(tables).code, ErrorCode::kCorrupt) << merge;
+    EXPECT_EQ(error_of(tables).code, ErrorCode::kCorrupt) << merge.first << " " << merge.second;
   }
   for (const int32_t id : {-1, 256}) {
     tables = byte_tables();
-    tables.special_ids = {id};
+    tables.added_tokens = {{.id = id}};
     EXPECT_EQ(error_of(tables).code, ErrorCode::kCorrupt);
-    tables.special_ids.clear();
+    tables.added_tokens.clear();
+    tables.prefix = {id};
+    EXPECT_EQ(error_of(tables).code, ErrorCode::kCorrupt);
+    tables.prefix.clear();
     tables.unknown_id = id;
     EXPECT_EQ(error_of(tables).code, ErrorCode::kCorrupt);
   }
   tables = byte_tables();
-  tables.split_patterns = {"("};
+  tables.pre_tokenizer = {split_at("(")};
   error = error_of(tables);
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.where, "test");

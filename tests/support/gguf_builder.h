@@ -56,6 +56,9 @@ class GgufBuilder {
   GgufBuilder& add(std::string key, float value) {
     return add(std::move(key), GgufType::kFloat32, raw(value));
   }
+  GgufBuilder& add(std::string key, bool value) {
+    return add(std::move(key), GgufType::kBool, raw(static_cast<uint8_t>(value)));
+  }
   GgufBuilder& add(std::string key, std::string_view value) {
     return add(std::move(key), GgufType::kString, raw_string(value));
   }
@@ -69,6 +72,12 @@ class GgufBuilder {
     std::string bytes =
         raw(static_cast<uint32_t>(GgufType::kInt32)) + raw(static_cast<uint64_t>(values.size()));
     for (const int32_t value : values) bytes += raw(value);
+    return add(std::move(key), GgufType::kArray, std::move(bytes));
+  }
+  GgufBuilder& add(std::string key, const std::vector<float>& values) {
+    std::string bytes =
+        raw(static_cast<uint32_t>(GgufType::kFloat32)) + raw(static_cast<uint64_t>(values.size()));
+    for (const float value : values) bytes += raw(value);
     return add(std::move(key), GgufType::kArray, std::move(bytes));
   }
   GgufBuilder& remove(std::string_view key) {
