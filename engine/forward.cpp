@@ -44,6 +44,9 @@ class NoOps final : public Ops {
   int64_t element_bytes_;
 };
 
+// A tied lm_head; that of a shard is a part of the table only.
+bool same(const WeightView& a, const WeightView& b) { return a.data == b.data && a.rows == b.rows; }
+
 }  // namespace
 
 Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
@@ -53,7 +56,7 @@ Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
       shape_(shape),
       hidden_size_(weights.config.hidden_size),
       embed_(ops.resident(weights.embed)),
-      lm_head_(weights.lm_head.data == weights.embed.data ? embed_ : ops.resident(weights.lm_head)),
+      lm_head_(same(weights.lm_head, weights.embed) ? embed_ : ops.resident(weights.lm_head)),
       final_norm_(ops.resident(weights.final_norm)) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& w : weights.layers) {
