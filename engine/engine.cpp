@@ -8,192 +8,26 @@
 #include <array>
 #include <new>
 #include <numeric>
-#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/strings.h"
 #include "base/units.h"
-#include "engine/activations.h"
-#include "engine/forward.h"
-#include "engine/kv_cache.h"
+#include "engine/generation.h"
+#include "engine/model_runner.h"
 #include "engine/ops_cpu.h"
-#include "engine/sampler.h"
-#include "engine/scheduler.h"
 #include "kernels/cpu/linear.h"
 
 namespace triptych {
 
 namespace {
 
-// Positions whose logits score() holds at once: enough for the matrix kernel to reuse the weights
-// it reads, few enough that 64 rows of a 128k vocabulary stay at 32 MiB.
-constexpr int64_t kScoreRows = 64;
 // Bounds that keep every size computed here far from 2^63; no machine comes near them.
 constexpr int64_t kMaxBatch = 1 << 16;
 constexpr int64_t kMaxSequence = int64_t{1} << 31;
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxHeadDim = 1024;  // what the CPU's rotary kernel takes
-
-ForwardShape forward_shape(const RuntimeFeatures& features) {
-  return features.has(RuntimeFeature::kFused) ? ForwardShape::kFused : ForwardShape::kOpByOp;
-}
-
-KvShape kv_shape(const ModelConfig& config, const EngineOptions& options) {
-  return {.num_layers = config.num_layers,
-          .kv_columns = config.num_kv_heads * config.head_dim,
-          .max_batch = options.max_batch,
-          .max_sequence = options.max_sequence};
-}
-
-/// Rows of the largest step: a prompt as long as a sequence may be, or a full batch.
-int64_t max_rows(const EngineOptions& options) {
-  return std::max(options.max_batch, options.max_sequence);
-}
-
-/// Closes the phase on every way out, so that a trace stays well-formed.
-class PhaseScope {
- public:
-  PhaseScope(ActivitySink* sink, PhaseKind kind, int64_t index, int64_t tokens) : sink_(sink) {
-    if (sink_ != nullptr) sink_->begin_phase(kind, index, tokens, now_ns());
-  }
-  ~PhaseScope() {
-    if (sink_ != nullptr) sink_->end_phase(now_ns());
-  }
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-
- private:
-  ActivitySink* sink_;
-};
-
-/// The parts of a runtime that a generation drives.
-struct Runtime {
-  Forward& forward;
-  KvCache& cache;
-  ActivationMemory& activations;
-  Sampler& sampler;
-  std::optional<int32_t> eos_token_id;
-};
-
-/// One call of generate(): prefills what the scheduler admits, then decodes all active sequences
-/// together, one token each, until all requests are done.
-class Generation {
- public:
-  Generation(const Runtime& runtime, std::span<const Request> requests, BatchPolicy policy,
-             int64_t max_batch, ActivitySink* sink)
-      : runtime_(runtime),
-        requests_(requests),
-        scheduler_(policy, static_cast<int64_t>(requests.size()), max_batch),
-        clients_(max_batch),
-        sink_(sink) {
-    size_t longest = 0;
-    for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
-    prompt_positions_.resize(longest);
-    std::iota(prompt_positions_.begin(), prompt_positions_.end(), 0);
-    result_.requests.resize(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const auto count = static_cast<size_t>(requests[i].max_new_tokens);
-      result_.requests[i].tokens.reserve(count);
-      result_.requests[i].token_ns.reserve(count);
-    }
-  }
-
-  GenerateResult run() {
-    result_.start_ns = now_ns();
-    for (int64_t client = 0; client < clients_; ++client) submit_next(result_.start_ns);
-    while (!scheduler_.done()) {
-      while (const auto admission = scheduler_.admit()) prefill(*admission);
-      if (!scheduler_.active().empty()) decode();
-    }
-    result_.end_ns = now_ns();
-    return std::move(result_);
-  }
-
- private:
-  void prefill(Scheduler::Admission admission) {
-    const std::vector<int32_t>& prompt = requests_[admission.request].prompt;
-    const auto rows = static_cast<int64_t>(prompt.size());
-    const PhaseScope phase(sink_, PhaseKind::kPrefill, admission.request, rows);
-    const StepSequence sequence{admission.slot, 0, rows};
-    const Step step{prompt,
-                    std::span<const int32_t>(prompt_positions_).first(prompt.size()),
-                    {&sequence, 1},
-                    &runtime_.cache};
-    batch_.assign(1, admission);
-    {
-      const Activation hidden = runtime_.forward.hidden(step);
-      sample(hidden.tensor().slice(rows - 1, 1));
-    }
-    deliver();
-  }
-
-  void decode() {
-    const auto active = scheduler_.active();
-    batch_.assign(active.begin(), active.end());
-    const auto rows = static_cast<int64_t>(batch_.size());
-    const PhaseScope phase(sink_, PhaseKind::kDecode, result_.decode_steps++, rows);
-    tokens_.clear();
-    positions_.clear();
-    sequences_.clear();
-    for (const Scheduler::Admission& a : batch_) {
-      const int64_t position = runtime_.cache.length(a.slot);
-      tokens_.push_back(result_.requests[a.request].tokens.back());
-      positions_.push_back(static_cast<int32_t>(position));
-      sequences_.push_back({a.slot, position, 1});
-    }
-    {
-      const Activation hidden =
-          runtime_.forward.hidden({tokens_, positions_, sequences_, &runtime_.cache});
-      sample(hidden);
-    }
-    deliver();
-  }
-
-  void sample(Tensor hidden) {
-    const Activation logits = runtime_.forward.logits(hidden, runtime_.activations);
-    sampled_.resize(static_cast<size_t>(hidden.rows));
-    runtime_.sampler.sample(logits, sampled_, sink_);
-  }
-
-  /// A client's next request, if one is left.
-  void submit_next(int64_t at_ns) {
-    if (submitted_ < result_.requests.size()) result_.requests[submitted_++].submit_ns = at_ns;
-  }
-
-  /// Hands one token to each request of batch_ and retires those that are complete.
-  void deliver() {
-    const int64_t delivered_ns = now_ns();
-    for (size_t i = 0; i < batch_.size(); ++i) {
-      const auto [index, slot] = batch_[i];
-      const Request& request = requests_[index];
-      RequestResult& result = result_.requests[index];
-      result.tokens.push_back(sampled_[i]);
-      result.token_ns.push_back(delivered_ns);
-      const bool ended = !request.ignore_eos && sampled_[i] == runtime_.eos_token_id;
-      if (ended || static_cast<int64_t>(result.tokens.size()) == request.max_new_tokens) {
-        scheduler_.finish(slot);
-        submit_next(delivered_ns);
-        runtime_.cache.clear(slot);
-      }
-    }
-  }
-
-  Runtime runtime_;
-  std::span<const Request> requests_;
-  Scheduler scheduler_;
-  int64_t clients_;
-  ActivitySink* sink_;
-  GenerateResult result_;
-  size_t submitted_ = 0;
-  std::vector<int32_t> prompt_positions_;
-  std::vector<Scheduler::Admission> batch_;  // the sequences of the current step
-  std::vector<int32_t> tokens_;
-  std::vector<int32_t> positions_;
-  std::vector<StepSequence> sequences_;
-  std::vector<int32_t> sampled_;
-};
 
 class BuiltinEngine final : public Engine {
  public:
@@ -201,34 +35,21 @@ class BuiltinEngine final : public Engine {
       : weights_(std::move(weights)),
         options_(options),
         pool_(shared_thread_pool(options.num_threads)),
-        ops_(make_cpu_ops(weights_->config, pool_->pool)),
-        activations_(make_activations()),
-        score_logits_(make_heap_activations(*ops_)),
-        cache_(make_cache()),
-        forward_(*weights_, forward_shape(options.features), *ops_, *activations_),
-        sampler_(*ops_, options.features.has(RuntimeFeature::kDeviceSampling)
-                            ? SamplingPlace::kDevice
-                            : SamplingPlace::kHost),
-        peak_kv_bytes_(cache_->peak_bytes()),
-        peak_activation_bytes_(activations_->peak_bytes()) {}
+        runner_(weights_, options, pool_->pool),
+        peak_kv_bytes_(runner_.peak_kv_bytes()),
+        peak_activation_bytes_(runner_.peak_activation_bytes()) {}
 
   Result<GenerateResult> generate(std::span<const Request> requests, ActivitySink* sink) override {
     for (size_t i = 0; i < requests.size(); ++i) {
       TRIPTYCH_RETURN_IF_ERROR(check_request(requests[i], i));
     }
-    const BatchPolicy policy = options_.features.has(RuntimeFeature::kContinuousBatching)
-                                   ? BatchPolicy::kContinuous
-                                   : BatchPolicy::kStatic;
     const Turn turn(*this, sink);
-    cache_->reset_peak();
-    activations_->reset_peak();
+    runner_.reset_peaks();
     try {
-      Generation generation(
-          {forward_, *cache_, *activations_, sampler_, weights_->config.eos_token_id}, requests,
-          policy, options_.max_batch, sink);
-      GenerateResult result = generation.run();
-      peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_->peak_bytes());
-      peak_activation_bytes_ = std::max(peak_activation_bytes_, activations_->peak_bytes());
+      GenerateResult result =
+          run_generation(runner_, options_, requests, weights_->config.eos_token_id, sink);
+      peak_kv_bytes_ = std::max(peak_kv_bytes_, runner_.peak_kv_bytes());
+      peak_activation_bytes_ = std::max(peak_activation_bytes_, runner_.peak_activation_bytes());
       return result;
     } catch (const std::bad_alloc&) {
       return out_of_memory();
@@ -247,7 +68,10 @@ class BuiltinEngine final : public Engine {
     }
     const Turn turn(*this, nullptr);
     try {
-      score_step(tokens, 0, prefill_tokens, visit);
+      const int64_t chunk = options_.max_rows();  // what generate() would read at once
+      for (int64_t row = 0; row < prefill_tokens; row += chunk) {
+        score_step(tokens, row, std::min(chunk, prefill_tokens - row), visit);
+      }
       for (int64_t row = prefill_tokens; row < rows; ++row) score_step(tokens, row, 1, visit);
       return {};
     } catch (const std::bad_alloc&) {
@@ -310,11 +134,11 @@ class BuiltinEngine final : public Engine {
   class Turn {
    public:
     Turn(BuiltinEngine& engine, ActivitySink* sink) : engine_(engine), lock_(engine.pool_->busy) {
-      engine_.ops_->set_sink(sink);
+      engine_.runner_.set_sink(sink);
     }
     ~Turn() {
-      engine_.ops_->set_sink(nullptr);
-      for (int64_t slot = 0; slot < engine_.options_.max_batch; ++slot) engine_.cache_->clear(slot);
+      engine_.runner_.set_sink(nullptr);
+      for (int64_t slot = 0; slot < engine_.options_.max_batch; ++slot) engine_.runner_.clear(slot);
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -330,33 +154,8 @@ class BuiltinEngine final : public Engine {
     std::vector<int32_t> positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
     const StepSequence sequence{0, first, rows};
-    const Activation hidden =
-        forward_.hidden({tokens.subspan(first, rows), positions, {&sequence, 1}, cache_.get()});
-    const int64_t vocab_size = weights_->config.vocab_size;
-    std::vector<float> host(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
-    for (int64_t row = 0; row < rows; row += kScoreRows) {
-      const int64_t count = std::min(kScoreRows, rows - row);
-      const Activation logits = forward_.logits(hidden.tensor().slice(row, count), *score_logits_);
-      ops_->logits_to_host(logits, std::span(host).first(count * vocab_size));
-      for (int64_t i = 0; i < count; ++i) {
-        visit(first + row + i, std::span<const float>(host).subspan(i * vocab_size, vocab_size));
-      }
-    }
-  }
-
-  std::unique_ptr<ActivationMemory> make_activations() {
-    if (!options_.features.has(RuntimeFeature::kArena)) return make_heap_activations(*ops_);
-    return make_arena_activations(
-        *ops_, Forward::arena_bytes(*weights_, forward_shape(options_.features),
-                                    ops_->element_bytes(), max_rows(options_), options_.max_batch));
-  }
-
-  std::unique_ptr<KvCache> make_cache() {
-    const KvShape shape = kv_shape(weights_->config, options_);
-    if (options_.features.has(RuntimeFeature::kPagedKv)) {
-      return std::make_unique<PagedKvCache>(*ops_, shape, options_.page_size);
-    }
-    return std::make_unique<ContiguousKvCache>(*ops_, shape);
+    runner_.score({tokens.subspan(first, rows), positions, {&sequence, 1}},
+                  [&](int64_t row, std::span<const float> logits) { visit(first + row, logits); });
   }
 
   Status check_tokens(std::span<const int32_t> tokens, const std::string& what) const {
@@ -386,6 +185,20 @@ class BuiltinEngine final : public Engine {
     if (request.max_new_tokens > options_.max_sequence - prompt) {
       return too_long(what, prompt, request.max_new_tokens);
     }
+    const int64_t budget = options_.kv_pages() * options_.kv_page_size();
+    if (prompt + request.max_new_tokens > budget) {
+      return fail(
+          ErrorCode::kOutOfMemory,
+          what + str_format(": %lld prompt + %lld output tokens, but the KV cache holds %lld",
+                            static_cast<long long>(prompt),
+                            static_cast<long long>(request.max_new_tokens),
+                            static_cast<long long>(budget)));
+    }
+    if (request.arrival_ns && *request.arrival_ns < 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  what + str_format(": arrival_ns is %lld, expected at least 0",
+                                    static_cast<long long>(*request.arrival_ns)));
+    }
     return {};
   }
 
@@ -404,12 +217,7 @@ class BuiltinEngine final : public Engine {
   std::shared_ptr<const ModelWeights> weights_;
   EngineOptions options_;
   std::shared_ptr<SharedThreadPool> pool_;
-  std::unique_ptr<Ops> ops_;
-  std::unique_ptr<ActivationMemory> activations_;
-  std::unique_ptr<ActivationMemory> score_logits_;
-  std::unique_ptr<KvCache> cache_;
-  Forward forward_;
-  Sampler sampler_;
+  ModelRunner runner_;
   int64_t peak_kv_bytes_;
   int64_t peak_activation_bytes_;
 };
@@ -440,6 +248,10 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
   TRIPTYCH_RETURN_IF_ERROR(check_range("num_threads", options.num_threads, 0, kMaxThreads));
   TRIPTYCH_RETURN_IF_ERROR(check_range("max_batch", options.max_batch, 1, kMaxBatch));
   TRIPTYCH_RETURN_IF_ERROR(check_range("max_sequence", options.max_sequence, 1, kMaxSequence - 1));
+  TRIPTYCH_RETURN_IF_ERROR(
+      check_range("prefill_chunk", options.prefill_chunk, 1, kMaxSequence - 1));
+  TRIPTYCH_RETURN_IF_ERROR(
+      check_range("kv_cache_tokens", options.kv_cache_tokens, 0, kMaxBatch * kMaxSequence));
   TRIPTYCH_RETURN_IF_ERROR(check_range("page_size", options.page_size, 1, kMaxSequence - 1));
   if (options.max_sequence > config.max_position) {
     return fail(ErrorCode::kUnsupported,
@@ -453,26 +265,17 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
 /// Whether the engine at its fullest fits the machine, so that it fails with arithmetic and not in
 /// the hands of the kernel's out-of-memory killer. In double: the sizes are the user's.
 Status check_memory(const ModelWeights& weights, const EngineOptions& options) {
-  const KvShape shape = kv_shape(weights.config, options);
-  const bool paged = options.features.has(RuntimeFeature::kPagedKv);
-  const int64_t unit = paged ? options.page_size : 1;
-  const double tokens =
-      static_cast<double>((options.max_sequence + unit - 1) / unit) * static_cast<double>(unit);
-  const double kv =
-      static_cast<double>(options.max_batch) * tokens * static_cast<double>(shape.token_bytes());
-  const ForwardShape forward = forward_shape(options.features);
-  const int64_t row = Forward::arena_bytes(weights, forward, sizeof(float), 1, 0);
-  const int64_t logits = Forward::arena_bytes(weights, forward, sizeof(float), 1, 1) - row;
-  const double activations = static_cast<double>(max_rows(options)) * static_cast<double>(row) +
-                             static_cast<double>(options.max_batch) * static_cast<double>(logits);
-  const auto needed = static_cast<double>(weights.bytes()) + kv + activations;
+  const ModelRunner::Sizes sizes = ModelRunner::sizes(weights, options);
+  const auto needed =
+      static_cast<double>(weights.bytes()) + sizes.kv_bytes + sizes.activation_bytes;
   const auto physical =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   if (needed <= physical) return {};
   return fail(ErrorCode::kOutOfMemory,
               "weights " + format_bytes(static_cast<double>(weights.bytes())) + " + KV cache " +
-                  format_bytes(kv) + " + activations " + format_bytes(activations) +
-                  " exceed the machine's " + format_bytes(physical));
+                  format_bytes(sizes.kv_bytes) + " + activations " +
+                  format_bytes(sizes.activation_bytes) + " exceed the machine's " +
+                  format_bytes(physical));
 }
 
 }  // namespace

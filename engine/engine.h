@@ -6,40 +6,33 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/runtime_features.h"
+#include "engine/engine_options.h"
 #include "engine/weights.h"
 #include "kernels/cost.h"
 #include "profiler/phase.h"
 
 namespace triptych {
 
-enum class KvFormat : uint8_t { kF16, kF32 };
-
-struct EngineOptions {
-  RuntimeFeatures features;
-  DeviceKind device = DeviceKind::kCpu;
-  KvFormat kv = KvFormat::kF16;
-  int num_threads = 0;       ///< 0 = all cores this process may use.
-  int64_t max_batch = 1;     ///< Most sequences decoded together.
-  int64_t max_sequence = 0;  ///< Most tokens of one sequence, prompt and output.
-  int64_t page_size = 16;    ///< Tokens per KV page, with kPagedKv.
-};
-
-enum class SamplingKind : uint8_t { kGreedy };
 struct Request {
   std::vector<int32_t> prompt;  ///< At least one token.
   int64_t max_new_tokens = 0;   ///< At least one.
   bool ignore_eos = true;
+  /// When it is submitted, ns after generate() begins (open loop); none: by the next free client
+  /// of the closed loop.
+  std::optional<int64_t> arrival_ns = std::nullopt;
 };
 
 /// Times are now_ns(). token_ns[k] is when token k was in the caller's hands.
 struct RequestResult {
-  int64_t submit_ns = 0;
+  int64_t submit_ns = 0;    ///< With an arrival time: when it was due.
+  int64_t admit_ns = 0;     ///< Start of the step that read its first token.
+  int64_t preemptions = 0;  ///< How often its KV cache was given up and computed again.
   std::vector<int64_t> token_ns;
   std::vector<int32_t> tokens;
 };
@@ -48,7 +41,8 @@ struct GenerateResult {
   std::vector<RequestResult> requests;  ///< In the order of the requests.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int64_t decode_steps = 0;
+  int64_t prefill_steps = 0;  ///< Steps that read prompt tokens, alone or beside decoding ones.
+  int64_t decode_steps = 0;   ///< Steps that only decoded.
 };
 
 /// One position of a teacher-forced pass: logits after reading tokens[position].
@@ -68,10 +62,11 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Runs all requests in order as a closed loop of options.max_batch clients: each client submits
-  /// its next request when the one before has finished. `sink` is null in a timed pass.
-  /// Errors: kInvalidArgument (empty prompt, token id out of range), kOutOfMemory (longer than
-  /// max_sequence).
+  /// Runs all requests to their end. Those with an arrival time are submitted then (open loop), the
+  /// others in order by options.max_batch clients, each of which submits its next request when the
+  /// one before has finished (closed loop). `sink` is null in a timed pass. Errors:
+  /// kInvalidArgument (empty prompt, token id out of range, no token asked for, negative arrival),
+  /// kOutOfMemory (longer than max_sequence or than the KV budget).
   [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,
                                                         ActivitySink* sink) = 0;
   /// Reads `tokens` through the runtime's own forward pass and visits the logits of every position,

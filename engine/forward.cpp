@@ -36,6 +36,7 @@ class NoOps final : public Ops {
   void kv_append(int64_t, Tensor, Tensor) override {}
   void rope_kv_append(int64_t, Tensor, Tensor, Tensor) override {}
   void attention(int64_t, Tensor, Tensor) override {}
+  void gather_rows(Tensor, std::span<const int64_t>, Tensor) override {}
   void argmax(Tensor) override {}
   void fetch_tokens(std::span<int32_t>) override {}
   void logits_to_host(Tensor, std::span<float>) override {}
@@ -190,8 +191,10 @@ int64_t Forward::arena_bytes(const ModelWeights& weights, ForwardShape shape, in
   } else {
     static_cast<void>(forward.op_by_op(rows));
   }
-  // Only the hidden rows live beside the logits, and they end below the high-water mark.
+  // Beside the logits live the hidden rows, which end below the high-water mark, and a copy of
+  // those that the logits are made from.
   return plan.peak_bytes() +
+         ArenaLayout::footprint(logit_rows, weights.config.hidden_size * element_bytes) +
          ArenaLayout::footprint(logit_rows, weights.config.vocab_size * element_bytes);
 }
 

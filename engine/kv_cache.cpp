@@ -15,16 +15,12 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-int64_t PagedKvCache::pool_pages(const KvShape& shape, int64_t page_size) {
-  return shape.max_batch * ceil_div(shape.max_sequence, page_size);
-}
-
-PagedKvCache::PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size)
+PagedKvCache::PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size, int64_t num_pages)
     : ops_(ops),
       shape_(shape),
       page_size_(page_size),
       pages_per_slot_(ceil_div(shape.max_sequence, page_size)),
-      num_pages_(pool_pages(shape, page_size)),
+      num_pages_(num_pages),
       pool_bytes_(num_pages_ * page_size * shape.token_bytes()),
       free_(static_cast<size_t>(num_pages_)),
       slots_(static_cast<size_t>(shape.max_batch)) {
@@ -49,7 +45,7 @@ void PagedKvCache::extend(int64_t slot, int64_t count) {
   s.length += count;
   TRIPTYCH_CHECK(s.length <= shape_.max_sequence, "sequence longer than its cache");
   while (static_cast<int64_t>(s.ids.size()) * page_size_ < s.length) {
-    TRIPTYCH_CHECK(!free_.empty(), "the pool has a page for every token of every slot");
+    TRIPTYCH_CHECK(!free_.empty(), "more tokens than the pool has pages for");
     const int32_t id = free_.back();
     free_.pop_back();
     const auto index = static_cast<int64_t>(s.ids.size());

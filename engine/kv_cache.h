@@ -53,13 +53,12 @@ class KvCache {
   virtual void reset_peak() = 0;
 };
 
-/// Pages of `page_size` tokens from one pool of max_batch * ceil(max_sequence / page_size) pages
-/// that is allocated here. Pool: [num_layers][keys, values][page][page_size][kv_columns] f16. A
-/// page id holds the same page of every layer.
+/// Pages of `page_size` tokens from one pool of `num_pages` that is allocated here; the caller sees
+/// to it (Scheduler) that the sequences never need more. Pool: [num_layers][keys,
+/// values][page][page_size][kv_columns] f16. A page id holds the same page of every layer.
 class PagedKvCache final : public KvCache {
  public:
-  [[nodiscard]] static int64_t pool_pages(const KvShape& shape, int64_t page_size);
-  PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size);
+  PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size, int64_t num_pages);
   ~PagedKvCache() override;
   PagedKvCache(const PagedKvCache&) = delete;
   PagedKvCache& operator=(const PagedKvCache&) = delete;

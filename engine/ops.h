@@ -38,9 +38,9 @@ struct StepSequence {
   int64_t num_tokens = 0;
 };
 
-/// One pass through the model: the prompt of one sequence, or one token of each of a batch. Host
-/// memory; it must live until the step's results have been fetched. The cache already has room for
-/// the new tokens (KvCache::extend).
+/// One pass through the model: any mix of prompt slices and single tokens of several sequences.
+/// Host memory; it must live until the step's results have been fetched. The cache already has room
+/// for the new tokens (KvCache::extend).
 struct Step {
   std::span<const int32_t> tokens = {};          ///< [rows]
   std::span<const int32_t> positions = {};       ///< [rows]
@@ -102,6 +102,8 @@ class Ops {
   /// q, out: [rows, num_q_heads, head_dim].
   virtual void attention(int64_t layer, Tensor q, Tensor out) = 0;
 
+  /// y[i] = row rows[i] of x.  x: [m, n], y: [rows.size(), n].
+  virtual void gather_rows(Tensor x, std::span<const int64_t> rows, Tensor y) = 0;
   /// Chooses the largest logit of each row where the logits are; the lowest index wins a tie.
   virtual void argmax(Tensor logits) = 0;
   /// Waits for the last argmax and gives its token ids, one a row.

@@ -213,6 +213,19 @@ class CpuOps final : public Ops {
         [&] { return attention_info(q, out); });
   }
 
+  void gather_rows(Tensor x, std::span<const int64_t> rows, Tensor y) override {
+    run(
+        [&] {
+          for (size_t i = 0; i < rows.size(); ++i) {
+            std::memcpy(y.slice(static_cast<int64_t>(i), 1).data, x.slice(rows[i], 1).data,
+                        static_cast<size_t>(x.row_bytes));
+          }
+        },
+        [&] {
+          return Info{ActivityKind::kMemcpy, "gather_rows", 2 * y.bytes()};
+        });
+  }
+
   void argmax(Tensor logits) override {
     chosen_.resize(static_cast<size_t>(logits.rows));
     run(

@@ -19,10 +19,12 @@ enum class RuntimeFeature : uint8_t {
   kContinuousBatching,  ///< A finished sequence is replaced at once; off: static batches.
   kDeviceSampling,      ///< The next token is chosen where the logits are; off: logits are copied.
   kArena,               ///< Results live in one reused arena; off: one allocation per result.
+  kChunkedPrefill,      ///< Prompts are read in chunks beside decoding; off: whole, on their own.
 };
 
-inline constexpr std::array<std::string_view, 6> kRuntimeFeatureNames = {
-    "graph", "fused", "paged_kv", "continuous_batching", "device_sampling", "arena"};
+inline constexpr std::array<std::string_view, 7> kRuntimeFeatureNames = {
+    "graph",           "fused", "paged_kv",       "continuous_batching",
+    "device_sampling", "arena", "chunked_prefill"};
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <thread>
 
 #include "kernels/cpu/linear.h"
@@ -80,6 +81,7 @@ const std::vector<std::string>& runtimes() {
                                                "device_sampling",
                                                "arena",
                                                "fused+paged_kv",
+                                               "chunked_prefill",
                                                "fused+arena+device_sampling"};
   return all;
 }
@@ -174,6 +176,83 @@ TEST(Engine, ABatchGivesEachRequestWhatItGetsAlone) {
   }
 }
 
+/// A runtime with everything on and as little memory and as small chunks as make it work hard.
+EngineOptions crowded_options(RandomStream& random, const std::vector<Request>& requests) {
+  static const std::vector<std::string> kRuntimes = {"fast", "paged_kv+continuous_batching",
+                                                     "paged_kv+chunked_prefill", "paged_kv+fused",
+                                                     "continuous_batching+chunked_prefill"};
+  const std::string& runtime = kRuntimes[random.below(kRuntimes.size())];
+  EngineOptions crowded = options(runtime, 1 + static_cast<int64_t>(random.below(6)));
+  crowded.page_size = 1 + static_cast<int64_t>(random.below(7));
+  crowded.prefill_chunk = 1 + static_cast<int64_t>(random.below(12));
+  size_t longest = 0;
+  for (const Request& r : requests) {
+    longest = std::max(longest, r.prompt.size() + static_cast<size_t>(r.max_new_tokens));
+  }
+  crowded.kv_cache_tokens = static_cast<int64_t>(longest + random.below(longest));
+  return crowded;
+}
+
+TEST(Engine, TwoHundredCrowdedMixesGiveEachRequestWhatItGetsAlone) {
+  const auto single = engine_of(options("eager", 1));
+  RandomStream random(77);
+  int64_t preemptions = 0;
+  int64_t chunked = 0;
+  for (uint64_t mix = 0; mix < 200; ++mix) {
+    std::vector<Request> requests = random_requests(1000 + mix, 2 + random.below(8));
+    for (Request& request : requests) {
+      if (random.below(4) == 0) request.arrival_ns = static_cast<int64_t>(random.below(2000000));
+    }
+    const EngineOptions crowded = crowded_options(random, requests);
+    const GenerateResult together = engine_of(crowded)->generate(requests, nullptr).value();
+    int64_t prompts = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      prompts += static_cast<int64_t>(requests[i].prompt.size() > 0);
+      preemptions += together.requests[i].preemptions;
+      Request alone = requests[i];
+      alone.arrival_ns.reset();
+      ASSERT_EQ(together.requests[i].tokens,
+                tokens_of(single->generate({&alone, 1}, nullptr).value())[0])
+          << "mix " << mix << " request " << i << " " << crowded.features.to_string();
+    }
+    chunked += static_cast<int64_t>(together.prefill_steps > prompts);
+  }
+  EXPECT_GT(preemptions, 50) << "the mixes must reach what they test";
+  EXPECT_GT(chunked, 20);
+}
+
+TEST(Engine, OpenLoopRequestsCountFromTheTimeTheyWereDue) {
+  std::vector<Request> requests = random_requests(5, 6);
+  constexpr std::array<int64_t, 6> kArrivals = {4000000, 0, 9000000, 9000000, 1000000, 30000000};
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].arrival_ns = kArrivals[i];
+  for (const char* runtime : {"eager", "fast"}) {
+    const GenerateResult result =
+        engine_of(options(runtime, 2))->generate(requests, nullptr).value();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const RequestResult& r = result.requests[i];
+      EXPECT_EQ(r.submit_ns, result.start_ns + kArrivals[i]);
+      EXPECT_GE(r.admit_ns, r.submit_ns) << "read before it arrived";
+      EXPECT_EQ(static_cast<int64_t>(r.tokens.size()), requests[i].max_new_tokens);
+    }
+    EXPECT_GE(result.end_ns - result.start_ns, 30000000) << "waits for the last arrival";
+  }
+}
+
+TEST(Engine, TheKvBudgetBoundsThePoolAndTheRequests) {
+  EngineOptions small = options("fast", 4);
+  small.kv_cache_tokens = 22;  // five pages of five
+  const auto engine = engine_of(small);
+  EXPECT_EQ(engine->memory().peak_kv_bytes, 25 * model()->config.kv_bytes_per_token(2));
+  const Request fits{.prompt = std::vector<int32_t>(20, 1), .max_new_tokens = 5};
+  EXPECT_TRUE(engine->generate({&fits, 1}, nullptr));
+  const Request too_long{.prompt = std::vector<int32_t>(20, 1), .max_new_tokens = 6};
+  const auto refused = engine->generate({&too_long, 1}, nullptr);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("20 prompt + 6 output tokens, but the KV cache holds 25"));
+}
+
 TEST(Engine, TimestampsAreMonotoneAndComplete) {
   for (const char* runtime : {"eager", "fast"}) {
     const std::vector<Request> requests = random_requests(6, 10);
@@ -190,7 +269,10 @@ TEST(Engine, TimestampsAreMonotoneAndComplete) {
       // Three clients: the first three start at once, each other when one before it has finished.
       EXPECT_EQ(r.submit_ns, i < 3 ? result.start_ns : finished[i - 3]);
       EXPECT_GT(r.token_ns.front(), r.submit_ns);
-      EXPECT_GT(r.token_ns.front(), previous_first) << "prefills run in order of submission";
+      EXPECT_GE(r.token_ns.front(), previous_first) << "prefills run in order of submission";
+      EXPECT_GE(r.admit_ns, r.submit_ns);
+      EXPECT_LT(r.admit_ns, r.token_ns.front());
+      EXPECT_EQ(r.preemptions, 0);
       previous_first = r.token_ns.front();
       for (size_t t = 1; t < r.token_ns.size(); ++t) EXPECT_GT(r.token_ns[t], r.token_ns[t - 1]);
       EXPECT_LE(r.token_ns.back(), result.end_ns);
@@ -225,8 +307,31 @@ TEST(Engine, StopsAfterDeliveringEos) {
   }
 }
 
+TEST(Engine, PhasesOfChunkedPrefillCountEveryPromptTokenOnce) {
+  EngineOptions chunked = options("fast", 3);
+  chunked.prefill_chunk = 7;
+  const std::vector<Request> requests = random_requests(7, 5);
+  RecordSink sink;
+  const auto result = engine_of(chunked)->generate(requests, &sink).value();
+  EXPECT_FALSE(sink.misused());
+  int64_t read = 0;
+  int64_t prefills = 0;
+  for (const RecordSink::Phase& phase : sink.phases()) {
+    if (phase.kind != PhaseKind::kPrefill) continue;
+    EXPECT_EQ(phase.index, prefills++);
+    EXPECT_LE(phase.tokens, 7);
+    read += phase.tokens;
+  }
+  int64_t prompts = 0;
+  for (const Request& request : requests) prompts += static_cast<int64_t>(request.prompt.size());
+  EXPECT_EQ(read, prompts);
+  EXPECT_EQ(prefills, result.prefill_steps);
+}
+
 TEST(Engine, RecordsLieInsidePhasesAndDoNotOverlap) {
-  for (const char* runtime : {"eager", "fast"}) {
+  // Whole prompts: one prefill phase a request. Everything but chunks.
+  for (const char* runtime :
+       {"eager", "fused+paged_kv+continuous_batching+device_sampling+arena"}) {
     EngineOptions two_threads = options(runtime, 2);
     two_threads.num_threads = 2;
     const auto engine = engine_of(two_threads);
@@ -373,6 +478,9 @@ TEST(Engine, BadRequestsLeaveNothingHalfDone) {
       {{.prompt = std::vector<int32_t>(60, 1), .max_new_tokens = 5},
        ErrorCode::kOutOfMemory,
        "60 prompt + 5 output tokens, but the engine was made for sequences of at most 64"},
+      {{.prompt = {1}, .max_new_tokens = 1, .arrival_ns = -1},
+       ErrorCode::kInvalidArgument,
+       "arrival_ns is -1"},
       {{.prompt = {1}, .max_new_tokens = INT64_MAX}, ErrorCode::kOutOfMemory, "at most 64"}};
   for (const Case& c : cases) {
     RecordSink sink;
@@ -419,6 +527,9 @@ TEST(Engine, RefusesWhatThisBuildOrMachineCannotDo) {
       {[](EngineOptions& o) { o.max_batch = 0; }, ErrorCode::kInvalidArgument, "max_batch is 0"},
       {[](EngineOptions& o) { o.max_sequence = 0; }, ErrorCode::kInvalidArgument, "max_sequence"},
       {[](EngineOptions& o) { o.page_size = 0; }, ErrorCode::kInvalidArgument, "page_size"},
+      {[](EngineOptions& o) { o.prefill_chunk = 0; }, ErrorCode::kInvalidArgument, "prefill_chunk"},
+      {[](EngineOptions& o) { o.kv_cache_tokens = -1; }, ErrorCode::kInvalidArgument,
+       "kv_cache_tokens is -1"},
       {[](EngineOptions& o) { o.num_threads = -1; }, ErrorCode::kInvalidArgument, "num_threads"},
       {[](EngineOptions& o) { o.max_sequence = 513; }, ErrorCode::kUnsupported,
        "knows positions below 512"},

@@ -40,7 +40,8 @@ class Runner {
                         .max_batch = 3,
                         .max_sequence = kMaxSequence};
     if (variant.page_size > 0) {
-      cache_ = std::make_unique<PagedKvCache>(*ops_, shape, variant.page_size);
+      cache_ = std::make_unique<PagedKvCache>(*ops_, shape, variant.page_size,
+                                              3 * kMaxSequence / variant.page_size + 3);
     } else {
       cache_ = std::make_unique<ContiguousKvCache>(*ops_, shape);
     }

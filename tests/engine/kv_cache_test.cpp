@@ -27,6 +27,10 @@ uint16_t tag(int64_t stamp, int64_t layer, int64_t which, int64_t token, int64_t
       mix64(static_cast<uint64_t>((((stamp * 4 + layer) * 2 + which) * 64 + token) * 8 + column)));
 }
 
+int64_t pages_for_all(int64_t page_size) {
+  return kShape.max_batch * ((kShape.max_sequence + page_size - 1) / page_size);
+}
+
 Half* row_of(Half* const* pages, int64_t page_size, int64_t token) {
   return pages[token / page_size] + token % page_size * kShape.kv_columns;
 }
@@ -74,7 +78,7 @@ void churn(KvCache& cache, uint64_t seed) {
 
 TEST_F(KvCacheTest, PagedKeepsEveryTokenOfEverySequence) {
   for (const int64_t page_size : {1, 3, 16, 23, 64}) {
-    PagedKvCache cache(*ops_, kShape, page_size);
+    PagedKvCache cache(*ops_, kShape, page_size, pages_for_all(page_size));
     churn(cache, static_cast<uint64_t>(page_size));
   }
 }
@@ -85,8 +89,8 @@ TEST_F(KvCacheTest, ContiguousKeepsEveryTokenOfEverySequence) {
 }
 
 TEST_F(KvCacheTest, PagesAreTakenAsNeededAndOwnedByOneSequence) {
-  PagedKvCache cache(*ops_, kShape, 4);
-  const int64_t all = PagedKvCache::pool_pages(kShape, 4);
+  PagedKvCache cache(*ops_, kShape, 4, pages_for_all(4));
+  const int64_t all = pages_for_all(4);
   EXPECT_EQ(all, 3 * 6);
   EXPECT_EQ(cache.free_pages(), all);
   cache.extend(0, 5);
@@ -108,7 +112,7 @@ TEST_F(KvCacheTest, PagesAreTakenAsNeededAndOwnedByOneSequence) {
 }
 
 TEST_F(KvCacheTest, ThePoolCountsWholeFromTheStart) {
-  const PagedKvCache cache(*ops_, kShape, 4);
+  const PagedKvCache cache(*ops_, kShape, 4, pages_for_all(4));
   EXPECT_EQ(cache.peak_bytes(), 18 * 4 * kShape.token_bytes());
   EXPECT_EQ(kShape.token_bytes(), 2 * 2 * 6 * 2);
 }
@@ -141,8 +145,11 @@ TEST_F(KvCacheTest, ConcatenationHoldsOldAndNewAndMovesTheOldOnce) {
 }
 
 TEST_F(KvCacheTest, OutgrowingTheCacheIsABug) {
-  PagedKvCache paged(*ops_, kShape, 4);
+  PagedKvCache paged(*ops_, kShape, 4, pages_for_all(4));
   EXPECT_DEATH(paged.extend(0, 24), "longer than its cache");
+  PagedKvCache small(*ops_, kShape, 4, 2);
+  small.extend(0, 8);
+  EXPECT_DEATH(small.extend(1, 1), "more tokens than the pool has pages for");
   ContiguousKvCache contiguous(*ops_, kShape);
   EXPECT_DEATH(contiguous.extend(0, 24), "longer than its cache");
 }

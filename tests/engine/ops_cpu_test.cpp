@@ -72,7 +72,7 @@ TEST(CpuOps, AppendedRowsLandAtTheirPositions) {
   const int64_t columns = config.num_kv_heads * config.head_dim;
   // Enough rows for the parallel path in the first sequence, and a second one behind it.
   const KvShape shape{.num_layers = 2, .kv_columns = columns, .max_batch = 2, .max_sequence = 400};
-  PagedKvCache cache(*ops, shape, 7);
+  PagedKvCache cache(*ops, shape, 7, 2 * 58);
   cache.extend(0, 3);
   cache.extend(0, 300);
   cache.extend(1, 2);

@@ -34,9 +34,9 @@ TEST(RuntimeFeatures, NamesAreInTheOrderOfTheEnum) {
 TEST(RuntimeFeatures, EagerHasNoneAndFastHasAllOfTheDevice) {
   EXPECT_EQ(RuntimeFeatures::eager().to_string(), "eager");
   EXPECT_EQ(RuntimeFeatures::fast(DeviceKind::kCpu).to_string(),
-            "fused+paged_kv+continuous_batching+device_sampling+arena");
+            "fused+paged_kv+continuous_batching+device_sampling+arena+chunked_prefill");
   EXPECT_EQ(RuntimeFeatures::fast(DeviceKind::kCuda).to_string(),
-            "graph+fused+paged_kv+continuous_batching+device_sampling+arena");
+            "graph+fused+paged_kv+continuous_batching+device_sampling+arena+chunked_prefill");
   EXPECT_EQ(*RuntimeFeatures::parse("eager", DeviceKind::kCpu), RuntimeFeatures::eager());
   EXPECT_EQ(*RuntimeFeatures::parse("fast", DeviceKind::kCpu),
             RuntimeFeatures::fast(DeviceKind::kCpu));

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/activations.h"
+#include "engine/ops_cpu.h"
+
+namespace triptych {
+
+namespace {
+
+// Positions whose logits score() holds at once: enough for the matrix kernel to reuse the weights
+// it reads, few enough that 64 rows of a 128k vocabulary stay at 32 MiB.
+constexpr int64_t kScoreRows = 64;
+
+ForwardShape forward_shape(const RuntimeFeatures& features) {
+  return features.has(RuntimeFeature::kFused) ? ForwardShape::kFused : ForwardShape::kOpByOp;
+}
+
+bool contiguous(std::span<const int64_t> rows) {
+  return rows.back() - rows.front() + 1 == static_cast<int64_t>(rows.size());
+}
+
+}  // namespace
+
+KvShape kv_shape(const ModelConfig& config, const EngineOptions& options) {
+  return {.num_layers = config.num_layers,
+          .kv_columns = config.num_kv_heads * config.head_dim,
+          .max_batch = options.max_batch,
+          .max_sequence = options.max_sequence};
+}
+
+ModelRunner::ModelRunner(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
+                         cpu::ThreadPool& pool)
+    : weights_(std::move(weights)),
+      options_(options),
+      ops_(make_cpu_ops(weights_->config, pool)),
+      activations_(make_activations()),
+      score_logits_(make_heap_activations(*ops_)),
+      cache_(make_cache()),
+      forward_(*weights_, forward_shape(options.features), *ops_, *activations_),
+      sampler_(*ops_, options.features.has(RuntimeFeature::kDeviceSampling)
+                          ? SamplingPlace::kDevice
+                          : SamplingPlace::kHost) {}
+
+void ModelRunner::set_sink(ActivitySink* sink) {
+  sink_ = sink;
+  ops_->set_sink(sink);
+}
+
+void ModelRunner::run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen) {
+  const Activation hidden =
+      forward_.hidden({step.tokens, step.positions, step.sequences, cache_.get()});
+  if (rows.empty()) return;
+  Tensor wanted = hidden.tensor();
+  Activation gathered;
+  if (contiguous(rows)) {
+    wanted = wanted.slice(rows.front(), static_cast<int64_t>(rows.size()));
+  } else {
+    gathered = activations_->allocate(static_cast<int64_t>(rows.size()), wanted.columns);
+    ops_->gather_rows(wanted, rows, gathered);
+    wanted = gathered;
+  }
+  const Activation logits = forward_.logits(wanted, *activations_);
+  sampler_.sample(logits, chosen, sink_);
+}
+
+void ModelRunner::score(const Step& step, const RowVisitor& visit) {
+  const Activation hidden =
+      forward_.hidden({step.tokens, step.positions, step.sequences, cache_.get()});
+  const int64_t vocab_size = weights_->lm_head.rows;
+  const int64_t rows = step.rows();
+  score_host_.resize(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
+  for (int64_t first = 0; first < rows; first += kScoreRows) {
+    const int64_t count = std::min(kScoreRows, rows - first);
+    const Activation logits = forward_.logits(hidden.tensor().slice(first, count), *score_logits_);
+    const std::span<float> host = std::span(score_host_).first(count * vocab_size);
+    ops_->logits_to_host(logits, host);
+    for (int64_t i = 0; i < count; ++i) {
+      visit(first + i, std::span<const float>(host).subspan(i * vocab_size, vocab_size));
+    }
+  }
+}
+
+void ModelRunner::reset_peaks() {
+  cache_->reset_peak();
+  activations_->reset_peak();
+}
+
+std::unique_ptr<ActivationMemory> ModelRunner::make_activations() {
+  if (!options_.features.has(RuntimeFeature::kArena)) return make_heap_activations(*ops_);
+  return make_arena_activations(
+      *ops_, Forward::arena_bytes(*weights_, forward_shape(options_.features),
+                                  ops_->element_bytes(), options_.max_rows(), options_.max_batch));
+}
+
+std::unique_ptr<KvCache> ModelRunner::make_cache() {
+  const KvShape shape = kv_shape(weights_->config, options_);
+  if (!options_.features.has(RuntimeFeature::kPagedKv)) {
+    return std::make_unique<ContiguousKvCache>(*ops_, shape);
+  }
+  return std::make_unique<PagedKvCache>(*ops_, shape, options_.page_size, options_.kv_pages());
+}
+
+// Products of sizes that a user may choose at will are formed in double: they may exceed 2^63.
+ModelRunner::Sizes ModelRunner::sizes(const ModelWeights& weights, const EngineOptions& options) {
+  const auto unit = static_cast<double>(options.kv_page_size());
+  const auto token = static_cast<double>(kv_shape(weights.config, options).token_bytes());
+  double pages = static_cast<double>(options.max_batch) *
+                 (static_cast<double>(options.max_sequence) / unit + 1);
+  if (options.kv_cache_tokens > 0) {
+    pages = std::min(pages, static_cast<double>(options.kv_cache_tokens) / unit + 1);
+  }
+  const ForwardShape shape = forward_shape(options.features);
+  const int64_t row = Forward::arena_bytes(weights, shape, sizeof(float), 1, 0);
+  const int64_t logits = Forward::arena_bytes(weights, shape, sizeof(float), 1, 1) - row;
+  return {.kv_bytes = pages * unit * token,
+          .activation_bytes = static_cast<double>(options.max_rows()) * static_cast<double>(row) +
+                              static_cast<double>(options.max_batch) * static_cast<double>(logits)};
+}
+
+}  // namespace triptych

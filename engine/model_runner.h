@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// ModelRunner: the weights, memory and operations of one rank; runs steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "engine/forward.h"
+#include "engine/kv_cache.h"
+#include "engine/ops.h"
+#include "engine/sampler.h"
+#include "engine/weights.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace triptych {
+
+/// Logits of one row of a step; `row` counts from the step's first.
+using RowVisitor = std::function<void(int64_t row, std::span<const float> logits)>;
+
+class ModelRunner {
+ public:
+  /// Keeps a reference to `pool`; two runners may share it if they never run at the same time.
+  /// Throws std::bad_alloc.
+  ModelRunner(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
+              cpu::ThreadPool& pool);
+
+  /// Operations are reported to `sink` from now on; null turns reporting off.
+  void set_sink(ActivitySink* sink);
+
+  /// Reads the step's tokens into the cache and chooses the token after each of `rows` (indices
+  /// into the step, ascending; may be empty). `step.cache` is ignored. Throws std::bad_alloc.
+  void run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen);
+  /// Reads the step's tokens into the cache and visits the logits of every row.
+  void score(const Step& step, const RowVisitor& visit);
+  /// Forgets the sequence in `slot`.
+  void clear(int64_t slot) noexcept { cache_->clear(slot); }
+
+  /// Highest bytes since reset_peaks(), counted when memory is taken; a page pool and an arena
+  /// count whole.
+  [[nodiscard]] int64_t peak_kv_bytes() const { return cache_->peak_bytes(); }
+  [[nodiscard]] int64_t peak_activation_bytes() const { return activations_->peak_bytes(); }
+  void reset_peaks();
+
+  /// What the cache and the results of operations take at most, as double: the sizes are a user's.
+  struct Sizes {
+    double kv_bytes = 0;
+    double activation_bytes = 0;
+  };
+  [[nodiscard]] static Sizes sizes(const ModelWeights& weights, const EngineOptions& options);
+
+ private:
+  [[nodiscard]] std::unique_ptr<ActivationMemory> make_activations();
+  [[nodiscard]] std::unique_ptr<KvCache> make_cache();
+
+  std::shared_ptr<const ModelWeights> weights_;
+  EngineOptions options_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<ActivationMemory> activations_;
+  std::unique_ptr<ActivationMemory> score_logits_;
+  std::unique_ptr<KvCache> cache_;
+  Forward forward_;
+  Sampler sampler_;
+  ActivitySink* sink_ = nullptr;
+  std::vector<float> score_host_;  // [kScoreRows, vocab_size], kept between steps
+};
+
+/// The cache that `options` ask for.
+[[nodiscard]] KvShape kv_shape(const ModelConfig& config, const EngineOptions& options);
+
+}  // namespace triptych
