@@ -102,7 +102,7 @@ struct alignas(kCacheLine) Line {
 
 }  // namespace
 
-struct ThreadRanks::Shared {
+struct CommunicatorGroup::Shared {
   Shared(int size, AllReduceKind all_reduce)
       : world_size(size),
         kind(all_reduce),
@@ -125,7 +125,7 @@ struct ThreadRanks::Shared {
   std::deque<Rank> ranks;
 };
 
-class ThreadRanks::Rank final : public Communicator {
+class CommunicatorGroup::Rank final : public Communicator {
  public:
   Rank(Shared& shared, int rank) : shared_(shared), rank_(rank) {}
 
@@ -245,24 +245,24 @@ class ThreadRanks::Rank final : public Communicator {
   ActivitySink* sink_ = nullptr;
 };
 
-ThreadRanks::ThreadRanks(int world_size, AllReduceKind kind) {
+CommunicatorGroup::CommunicatorGroup(int world_size, AllReduceKind kind) {
   TRIPTYCH_CHECK(world_size >= 1, "a group has at least one rank");
   shared_ = std::make_unique<Shared>(world_size, kind);
   for (int rank = 0; rank < world_size; ++rank) shared_->ranks.emplace_back(*shared_, rank);
 }
 
-ThreadRanks::~ThreadRanks() = default;
+CommunicatorGroup::~CommunicatorGroup() = default;
 
-int ThreadRanks::world_size() const { return shared_->world_size; }
+int CommunicatorGroup::world_size() const { return shared_->world_size; }
 
-Communicator& ThreadRanks::communicator(int rank) {
+Communicator& CommunicatorGroup::communicator(int rank) {
   TRIPTYCH_CHECK(rank >= 0 && rank < shared_->world_size, "no such rank");
   return shared_->ranks[static_cast<size_t>(rank)];
 }
 
-void ThreadRanks::abort() noexcept { shared_->barrier.abort(); }
+void CommunicatorGroup::abort() noexcept { shared_->barrier.abort(); }
 
-void ThreadRanks::reset() noexcept {
+void CommunicatorGroup::reset() noexcept {
   shared_->barrier.reset();
   for (Rank& rank : shared_->ranks) rank.reset();
 }

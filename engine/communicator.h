@@ -63,13 +63,13 @@ class Communicator {
 
 /// Ranks that are threads of this process and exchange through its memory, in f32. A rank waits as
 /// the workers of a thread pool do: it spins, yields, then sleeps.
-class ThreadRanks {
+class CommunicatorGroup {
  public:
   /// world_size >= 1.
-  ThreadRanks(int world_size, AllReduceKind kind);
-  ~ThreadRanks();
-  ThreadRanks(const ThreadRanks&) = delete;
-  ThreadRanks& operator=(const ThreadRanks&) = delete;
+  CommunicatorGroup(int world_size, AllReduceKind kind);
+  ~CommunicatorGroup();
+  CommunicatorGroup(const CommunicatorGroup&) = delete;
+  CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
 
   [[nodiscard]] int world_size() const;
   /// The end of `rank`; lives as long as this object.

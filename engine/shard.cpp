@@ -162,4 +162,13 @@ Result<std::shared_ptr<const ModelWeights>> shard_weights(std::shared_ptr<const 
   return Sharder(std::move(whole), rank, tp).run();
 }
 
+Result<std::vector<std::shared_ptr<const ModelWeights>>> make_shards(
+    const std::shared_ptr<const ModelWeights>& whole, int tp) {
+  std::vector<std::shared_ptr<const ModelWeights>> shards;
+  for (int rank = 0; rank < tp; ++rank) {
+    TRIPTYCH_TRY(shards.emplace_back(), shard_weights(whole, rank, tp));
+  }
+  return shards;
+}
+
 }  // namespace triptych

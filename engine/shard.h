@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/model_config.h"
@@ -37,5 +38,8 @@ struct ShardRange {
 /// be cut between blocks.
 [[nodiscard]] Result<std::shared_ptr<const ModelWeights>> shard_weights(
     std::shared_ptr<const ModelWeights> whole, int rank, int tp);
+/// The shards of all ranks, in order.
+[[nodiscard]] Result<std::vector<std::shared_ptr<const ModelWeights>>> make_shards(
+    const std::shared_ptr<const ModelWeights>& whole, int tp);
 
 }  // namespace triptych

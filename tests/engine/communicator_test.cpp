@@ -44,7 +44,7 @@ class Floats {
   float* data_;
 };
 
-void on_every_rank(ThreadRanks& ranks, const std::function<void(int, Communicator&)>& body) {
+void on_every_rank(CommunicatorGroup& ranks, const std::function<void(int, Communicator&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.world_size(); ++rank) {
     threads.emplace_back([&, rank] { body(rank, ranks.communicator(rank)); });
@@ -69,7 +69,7 @@ TEST(Communicator, AllReduceGivesEveryRankTheSumInOrderOfRank) {
   const std::vector<int64_t> sizes = {1, 15, 16, 17, 1023, 1025, 4095, 4096, 4097, 10007};
   for (const AllReduceKind kind : kRealKinds) {
     for (const int world_size : {1, 2, 3, 5}) {
-      ThreadRanks ranks(world_size, kind);
+      CommunicatorGroup ranks(world_size, kind);
       std::atomic<int> wrong{0};
       on_every_rank(ranks, [&](int rank, Communicator& communicator) {
         EXPECT_EQ(communicator.rank(), rank);
@@ -90,7 +90,7 @@ TEST(Communicator, AllReduceGivesEveryRankTheSumInOrderOfRank) {
 TEST(Communicator, ManyRoundsWithRandomDelaysStayInStep) {
   constexpr int kRounds = 400;
   for (const AllReduceKind kind : kRealKinds) {
-    ThreadRanks ranks(3, kind);
+    CommunicatorGroup ranks(3, kind);
     std::atomic<int> wrong{0};
     on_every_rank(ranks, [&](int rank, Communicator& communicator) {
       RandomStream random(static_cast<uint64_t>(rank));  // each rank is late at other times
@@ -126,7 +126,7 @@ TEST(Communicator, ManyRoundsWithRandomDelaysStayInStep) {
 }
 
 TEST(Communicator, StubKeepsEveryRankToItself) {
-  ThreadRanks ranks(2, AllReduceKind::kStub);
+  CommunicatorGroup ranks(2, AllReduceKind::kStub);
   RecordSink sink;
   Communicator& communicator = ranks.communicator(1);  // the other rank never comes
   communicator.set_sink(&sink);
@@ -148,7 +148,7 @@ TEST(Communicator, StubKeepsEveryRankToItself) {
 TEST(Communicator, AbortWakesTheWaitingAndRefusesTheLate) {
   for (const AllReduceKind kind : kRealKinds) {
     for (const int delay_us : {0, 30, 3000}) {  // while they spin, yield, sleep
-      ThreadRanks ranks(3, kind);
+      CommunicatorGroup ranks(3, kind);
       std::atomic<int> aborted{0};
       on_every_rank(ranks, [&](int rank, Communicator& communicator) {
         Floats x(1, 9000);
@@ -179,7 +179,7 @@ TEST(Communicator, AbortWakesTheWaitingAndRefusesTheLate) {
 TEST(Communicator, ReportsWaitTransferAndSyncOfEveryRank) {
   constexpr auto kLate = std::chrono::milliseconds(20);
   for (const AllReduceKind kind : {AllReduceKind::kOneShot, AllReduceKind::kTwoShot}) {
-    ThreadRanks ranks(2, kind);
+    CommunicatorGroup ranks(2, kind);
     std::array<RecordSink, 2> sinks;
     std::array<int64_t, 2> starts{};
     std::array<int64_t, 2> ends{};
