@@ -5,6 +5,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/units.h"
+
 namespace triptych {
 
 Executor::Executor(Shards shards, const EngineOptions& options)
@@ -21,6 +23,7 @@ Executor::Executor(Shards shards, const EngineOptions& options)
 }
 
 void Executor::set_sink(ActivitySink* sink) {
+  sink_ = sink;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     runners_[static_cast<size_t>(rank)]->set_sink(sink == nullptr ? nullptr : &sink->device(rank));
   }
@@ -57,9 +60,11 @@ void Executor::reset_peaks() {
 void Executor::on_every_rank(const std::function<void(int rank, ModelRunner& runner)>& body) {
   if (runners_.size() == 1) return body(0, *runners_.front());
   // A rank that fails wakes the ranks that wait for it; only the first failures are of interest.
+  int64_t first_done_ns = 0;
   const auto guarded = [&](int rank) {
     try {
       body(rank, *runners_[static_cast<size_t>(rank)]);
+      if (rank == 0 && sink_ != nullptr) first_done_ns = now_ns();
     } catch (const CommunicationAborted&) {
       return;
     } catch (...) {
@@ -68,6 +73,12 @@ void Executor::on_every_rank(const std::function<void(int rank, ModelRunner& run
     }
   };
   threads_->run(std::cref(guarded));
+  if (first_done_ns > 0) {
+    sink_->record({.kind = ActivityKind::kSync,
+                   .name = "rank_join",
+                   .start_ns = first_done_ns,
+                   .end_ns = now_ns()});
+  }
   for (std::exception_ptr& failure : failures_) {
     if (failure == nullptr) continue;
     const std::exception_ptr first = failure;

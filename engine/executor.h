@@ -19,7 +19,8 @@
 namespace triptych {
 
 /// Rank 0 belongs to the calling thread: it samples, visits logits and reports as device 0. The
-/// other ranks run the same steps beside it and report as the device of their number. Not for use
+/// other ranks run the same steps beside it and report as the device of their number. At the end of
+/// a step rank 0 waits for the others: a record "rank_join" of kind sync. Not for use
 /// from two threads at once; the caller holds threads().busy.
 class Executor {
  public:
@@ -56,6 +57,7 @@ class Executor {
   CommunicatorGroup group_;
   std::vector<std::unique_ptr<ModelRunner>> runners_;  // [rank]
   std::vector<std::exception_ptr> failures_;           // [rank], of the current step
+  ActivitySink* sink_ = nullptr;
 };
 
 }  // namespace triptych

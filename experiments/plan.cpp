@@ -22,7 +22,7 @@ struct Axis {
   std::string_view factor;  ///< Name of the factor when only this axis changes.
   std::string (*value)(const StackSpec&);
 };
-constexpr std::array<Axis, 5> kAxes = {{
+constexpr std::array<Axis, 6> kAxes = {{
     {"engine", "engine", [](const StackSpec& s) { return s.engine; }},
     {"runtime", "runtime", [](const StackSpec& s) { return s.runtime.to_string(); }},
     {"weights", "kernel_quantization",
@@ -30,6 +30,7 @@ constexpr std::array<Axis, 5> kAxes = {{
     {"kv", "kv",
      [](const StackSpec& s) { return std::string(s.kv == KvFormat::kF32 ? "f32" : "f16"); }},
     {"threads", "threads", [](const StackSpec& s) { return std::to_string(s.num_threads); }},
+    {"parallel", "parallel", [](const StackSpec& s) { return s.parallel(); }},
 }};
 
 std::vector<size_t> changed_axes(const StackSpec& from, const StackSpec& to) {

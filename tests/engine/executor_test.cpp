@@ -202,6 +202,7 @@ TEST(Executor, EveryRankReportsAsADeviceOfItsOwn) {
     const std::string sampled = std::string(runtime) == "fast" ? "argmax" : "logits_to_host";
     EXPECT_EQ(sink.count(sampled), steps);
     EXPECT_EQ(sink.device(1).count(sampled), 0) << "rank 0 alone samples";
+    EXPECT_EQ(sink.count("rank_join"), steps) << "rank 0 waits for the others";
     const auto before = sink.device(1).records().size();
     generate(*engine, requests);
     EXPECT_EQ(sink.device(1).records().size(), before) << "untraced, nothing is reported";
