@@ -312,18 +312,19 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> 
                                             const EngineOptions& options) {
   TRIPTYCH_CHECK(weights != nullptr && !weights->layers.empty(), "an engine needs a model");
   TRIPTYCH_RETURN_IF_ERROR(check_options(weights->config, options));
-  TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
-  TRIPTYCH_RETURN_IF_ERROR(check_memory(shards, options));
   EngineOptions resolved = options;
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();
   try {
+    TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
+    TRIPTYCH_RETURN_IF_ERROR(check_memory(shards, options));
     return std::unique_ptr<Engine>(
         std::make_unique<BuiltinEngine>(std::move(weights), std::move(shards), resolved));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kOutOfMemory, "the operating system gave no memory for the engine");
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kOutOfMemory,
-                str_format("cannot start %d threads: %s", resolved.num_threads, error.what()));
+                str_format("cannot start %d threads: %s",
+                           std::max(resolved.num_threads, resolved.tensor_parallel), error.what()));
   }
 }
 
