@@ -14,9 +14,10 @@
 #include "base/check.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "engine/executor.h"
 #include "engine/generation.h"
 #include "engine/model_runner.h"
-#include "engine/ops_cpu.h"
+#include "engine/shard.h"
 #include "kernels/cpu/linear.h"
 
 namespace triptych {
@@ -27,29 +28,57 @@ namespace {
 constexpr int64_t kMaxBatch = 1 << 16;
 constexpr int64_t kMaxSequence = int64_t{1} << 31;
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxTensorParallel = 64;
 constexpr int64_t kMaxHeadDim = 1024;  // what the CPU's rotary kernel takes
+
+int64_t weight_bytes(const Executor::Shards& shards) {
+  int64_t bytes = 0;
+  for (const auto& shard : shards) bytes += shard->bytes();
+  return bytes;
+}
+
+/// Of one rank.
+KernelCost step_cost(const ModelWeights& weights, const EngineOptions& options, int64_t batch,
+                     int64_t context) {
+  const ModelConfig& c = weights.config;
+  const int64_t kv_token = kv_shape(c, options).token_bytes();
+  const int64_t embed_row = row_bytes(weights.embed.dtype, weights.embed.columns);
+  // The embedding table is looked up, not multiplied; a tied one is multiplied as the lm_head.
+  int64_t multiplied = weights.lm_head.rows * weights.lm_head.columns;
+  for (const LayerWeights& w : weights.layers) {
+    for (const WeightView* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) {
+      multiplied += m->rows * m->columns;
+    }
+  }
+  const int64_t attended = c.attended_tokens(context);  // summed over the layers
+  const int64_t attention = 4 * attended * c.num_q_heads * c.head_dim;
+  return {.bytes_read = weights.bytes_per_decode_step() +
+                        batch * (embed_row + attended * (kv_token / c.num_layers)),
+          .bytes_written = batch * kv_token,
+          .flops = batch * (2 * multiplied + attention)};
+}
 
 class BuiltinEngine final : public Engine {
  public:
-  BuiltinEngine(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options)
+  BuiltinEngine(std::shared_ptr<const ModelWeights> weights, Executor::Shards shards,
+                const EngineOptions& options)
       : weights_(std::move(weights)),
         options_(options),
-        pool_(shared_thread_pool(options.num_threads)),
-        runner_(weights_, options, pool_->pool),
-        peak_kv_bytes_(runner_.peak_kv_bytes()),
-        peak_activation_bytes_(runner_.peak_activation_bytes()) {}
+        executor_(std::move(shards), options),
+        peak_kv_bytes_(executor_.peak_kv_bytes()),
+        peak_activation_bytes_(executor_.peak_activation_bytes()) {}
 
   Result<GenerateResult> generate(std::span<const Request> requests, ActivitySink* sink) override {
     for (size_t i = 0; i < requests.size(); ++i) {
       TRIPTYCH_RETURN_IF_ERROR(check_request(requests[i], i));
     }
     const Turn turn(*this, sink);
-    runner_.reset_peaks();
+    executor_.reset_peaks();
     try {
       GenerateResult result =
-          run_generation(runner_, options_, requests, weights_->config.eos_token_id, sink);
-      peak_kv_bytes_ = std::max(peak_kv_bytes_, runner_.peak_kv_bytes());
-      peak_activation_bytes_ = std::max(peak_activation_bytes_, runner_.peak_activation_bytes());
+          run_generation(executor_, options_, requests, weights_->config.eos_token_id, sink);
+      peak_kv_bytes_ = std::max(peak_kv_bytes_, executor_.peak_kv_bytes());
+      peak_activation_bytes_ = std::max(peak_activation_bytes_, executor_.peak_activation_bytes());
       return result;
     } catch (const std::bad_alloc&) {
       return out_of_memory();
@@ -81,28 +110,20 @@ class BuiltinEngine final : public Engine {
 
   // What score() needs for itself is not part of a stack's cost, so only generate() sets peaks.
   EngineMemory memory() const override {
-    return {.weight_bytes = weights_->bytes(),
+    return {.weight_bytes = weight_bytes(executor_.shards()),
             .peak_kv_bytes = peak_kv_bytes_,
             .peak_activation_bytes = peak_activation_bytes_};
   }
 
   KernelCost decode_step_cost(int64_t batch, int64_t context) const override {
-    const ModelConfig& c = weights_->config;
-    const int64_t kv_token = kv_shape(c, options_).token_bytes();
-    const int64_t embed_row = row_bytes(weights_->embed.dtype, weights_->embed.columns);
-    // The embedding table is looked up, not multiplied; a tied one is multiplied as the lm_head.
-    int64_t multiplied = weights_->lm_head.rows * weights_->lm_head.columns;
-    for (const LayerWeights& w : weights_->layers) {
-      for (const WeightView* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) {
-        multiplied += m->rows * m->columns;
-      }
+    KernelCost sum;
+    for (const auto& shard : executor_.shards()) {
+      const KernelCost cost = step_cost(*shard, options_, batch, context);
+      sum.bytes_read += cost.bytes_read;
+      sum.bytes_written += cost.bytes_written;
+      sum.flops += cost.flops;
     }
-    const int64_t attended = c.attended_tokens(context);  // summed over the layers
-    const int64_t attention = 4 * attended * c.num_q_heads * c.head_dim;
-    return {.bytes_read = weights_->bytes_per_decode_step() +
-                          batch * (embed_row + attended * (kv_token / c.num_layers)),
-            .bytes_written = batch * kv_token,
-            .flops = batch * (2 * multiplied + attention)};
+    return sum;
   }
 
   std::string kernel_choice(int64_t batch) const override {
@@ -134,12 +155,14 @@ class BuiltinEngine final : public Engine {
   /// The engine's turn on the shared threads. Leaves every slot empty and the sink unset.
   class Turn {
    public:
-    Turn(BuiltinEngine& engine, ActivitySink* sink) : engine_(engine), lock_(engine.pool_->busy) {
-      engine_.runner_.set_sink(sink);
+    Turn(BuiltinEngine& engine, ActivitySink* sink)
+        : engine_(engine), lock_(engine.executor_.threads().busy) {
+      engine_.executor_.set_sink(sink);
     }
     ~Turn() {
-      engine_.runner_.set_sink(nullptr);
-      for (int64_t slot = 0; slot < engine_.options_.max_batch; ++slot) engine_.runner_.clear(slot);
+      engine_.executor_.set_sink(nullptr);
+      for (int64_t slot = 0; slot < engine_.options_.max_batch; ++slot)
+        engine_.executor_.clear(slot);
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -155,8 +178,9 @@ class BuiltinEngine final : public Engine {
     std::vector<int32_t> positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
     const StepSequence sequence{0, first, rows};
-    runner_.score({tokens.subspan(first, rows), positions, {&sequence, 1}},
-                  [&](int64_t row, std::span<const float> logits) { visit(first + row, logits); });
+    executor_.score(
+        {tokens.subspan(first, rows), positions, {&sequence, 1}},
+        [&](int64_t row, std::span<const float> logits) { visit(first + row, logits); });
   }
 
   Status check_tokens(std::span<const int32_t> tokens, const std::string& what) const {
@@ -217,8 +241,7 @@ class BuiltinEngine final : public Engine {
 
   std::shared_ptr<const ModelWeights> weights_;
   EngineOptions options_;
-  std::shared_ptr<SharedThreadPool> pool_;
-  ModelRunner runner_;
+  Executor executor_;
   int64_t peak_kv_bytes_;
   int64_t peak_activation_bytes_;
 };
@@ -247,6 +270,8 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
                    static_cast<long long>(config.head_dim), static_cast<long long>(kMaxHeadDim)));
   }
   TRIPTYCH_RETURN_IF_ERROR(check_range("num_threads", options.num_threads, 0, kMaxThreads));
+  TRIPTYCH_RETURN_IF_ERROR(
+      check_range("tensor_parallel", options.tensor_parallel, 1, kMaxTensorParallel));
   TRIPTYCH_RETURN_IF_ERROR(check_range("max_batch", options.max_batch, 1, kMaxBatch));
   TRIPTYCH_RETURN_IF_ERROR(check_range("max_sequence", options.max_sequence, 1, kMaxSequence - 1));
   TRIPTYCH_RETURN_IF_ERROR(
@@ -265,18 +290,22 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
 
 /// Whether the engine at its fullest fits the machine, so that it fails with arithmetic and not in
 /// the hands of the kernel's out-of-memory killer. In double: the sizes are the user's.
-Status check_memory(const ModelWeights& weights, const EngineOptions& options) {
-  const ModelRunner::Sizes sizes = ModelRunner::sizes(weights, options);
-  const auto needed =
-      static_cast<double>(weights.bytes()) + sizes.kv_bytes + sizes.activation_bytes;
+Status check_memory(const Executor::Shards& shards, const EngineOptions& options) {
+  const auto weights = static_cast<double>(weight_bytes(shards));
+  double kv = 0;
+  double activations = 0;
+  for (const auto& shard : shards) {
+    const ModelRunner::Sizes sizes = ModelRunner::sizes(*shard, options);
+    kv += sizes.kv_bytes;
+    activations += sizes.activation_bytes;
+  }
   const auto physical =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  if (needed <= physical) return {};
-  return fail(ErrorCode::kOutOfMemory,
-              "weights " + format_bytes(static_cast<double>(weights.bytes())) + " + KV cache " +
-                  format_bytes(sizes.kv_bytes) + " + activations " +
-                  format_bytes(sizes.activation_bytes) + " exceed the machine's " +
-                  format_bytes(physical));
+  if (weights + kv + activations <= physical) return {};
+  return fail(ErrorCode::kOutOfMemory, "weights " + format_bytes(weights) + " + KV cache " +
+                                           format_bytes(kv) + " + activations " +
+                                           format_bytes(activations) + " exceed the machine's " +
+                                           format_bytes(physical));
 }
 
 }  // namespace
@@ -285,16 +314,19 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> 
                                             const EngineOptions& options) {
   TRIPTYCH_CHECK(weights != nullptr && !weights->layers.empty(), "an engine needs a model");
   TRIPTYCH_RETURN_IF_ERROR(check_options(weights->config, options));
-  TRIPTYCH_RETURN_IF_ERROR(check_memory(*weights, options));
   EngineOptions resolved = options;
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();
   try {
-    return std::unique_ptr<Engine>(std::make_unique<BuiltinEngine>(std::move(weights), resolved));
+    TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
+    TRIPTYCH_RETURN_IF_ERROR(check_memory(shards, options));
+    return std::unique_ptr<Engine>(
+        std::make_unique<BuiltinEngine>(std::move(weights), std::move(shards), resolved));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kOutOfMemory, "the operating system gave no memory for the engine");
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kOutOfMemory,
-                str_format("cannot start %d threads: %s", resolved.num_threads, error.what()));
+                str_format("cannot start %d threads: %s",
+                           std::max(resolved.num_threads, resolved.tensor_parallel), error.what()));
   }
 }
 

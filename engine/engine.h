@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// Engine: one model, one runtime, one device; generates tokens and says when each was delivered.
+// Engine: one model, one runtime, one or more ranks; generates tokens and says when each was
+// delivered.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ struct GenerateResult {
 /// One position of a teacher-forced pass: logits after reading tokens[position].
 using LogitsVisitor = std::function<void(int64_t position, std::span<const float> logits)>;
 
-/// What the engine holds and moves; the arithmetic behind floors and memory columns.
+/// What the ranks of an engine hold, summed: what each of them has counts once for each.
 struct EngineMemory {
   int64_t weight_bytes = 0;
   int64_t peak_kv_bytes = 0;
@@ -79,8 +80,8 @@ class Engine {
   /// Peaks are the highest of all generate() calls so far, counted when memory is taken; a page
   /// pool and an arena count whole from the start.
   [[nodiscard]] virtual EngineMemory memory() const = 0;
-  /// Compulsory traffic and arithmetic of one decode step of `batch` sequences that have
-  /// `context` tokens each.
+  /// Compulsory traffic and arithmetic of one decode step, of all ranks, of `batch` sequences that
+  /// have `context` tokens each.
   [[nodiscard]] virtual KernelCost decode_step_cost(int64_t batch, int64_t context) const = 0;
   /// Which kernels the dispatcher chose at this batch: "q=gemv_q4_1 ... lm_head=gemv_q8_0".
   [[nodiscard]] virtual std::string kernel_choice(int64_t batch) const = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/communicator.h"
 #include "engine/runtime_features.h"
 #include "engine/scheduler.h"
 
@@ -17,7 +18,7 @@ struct EngineOptions {
   RuntimeFeatures features;
   DeviceKind device = DeviceKind::kCpu;
   KvFormat kv = KvFormat::kF16;
-  int num_threads = 0;          ///< 0 = all cores this process may use.
+  int num_threads = 0;          ///< Of all ranks together; 0 = all cores this process may use.
   int64_t max_batch = 1;        ///< Most sequences that run together.
   int64_t max_sequence = 0;     ///< Most tokens of one sequence, prompt and output.
   int64_t page_size = 16;       ///< Tokens per KV page, with kPagedKv.
@@ -25,6 +26,8 @@ struct EngineOptions {
   /// The KV budget: most tokens of all sequences together, rounded up to pages. 0 = enough for
   /// max_batch sequences of max_sequence tokens.
   int64_t kv_cache_tokens = 0;
+  int tensor_parallel = 1;  ///< Ranks; each has at least one thread.
+  AllReduceKind all_reduce = AllReduceKind::kAuto;
 
   [[nodiscard]] int64_t kv_page_size() const {
     return features.has(RuntimeFeature::kPagedKv) ? page_size : 1;

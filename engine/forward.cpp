@@ -66,17 +66,21 @@ void check_extras(const ModelConfig& config, const LayerWeights& w) {
                      fits(config.qk_norm, w.k_norm, config.head_dim),
                  "q and k have norms as the config says");
 }
+// A tied lm_head; that of a shard is a part of the table only.
+bool same(const WeightView& a, const WeightView& b) { return a.data == b.data && a.rows == b.rows; }
 
 }  // namespace
 
 Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
-                 ActivationMemory& memory)
+                 ActivationMemory& memory, Communicator* communicator)
     : ops_(ops),
       memory_(memory),
+      communicator_(communicator),
       shape_(shape),
       hidden_size_(weights.config.hidden_size),
+      vocab_size_(weights.config.vocab_size),
       embed_(ops.resident(weights.embed)),
-      lm_head_(weights.lm_head.data == weights.embed.data ? embed_ : ops.resident(weights.lm_head)),
+      lm_head_(same(weights.lm_head, weights.embed) ? embed_ : ops.resident(weights.lm_head)),
       final_norm_(ops.resident(weights.final_norm)) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& w : weights.layers) {
@@ -101,8 +105,14 @@ Activation Forward::hidden(const Step& step) {
 }
 
 Activation Forward::logits(Tensor hidden, ActivationMemory& memory) {
-  Activation y = memory.allocate(hidden.rows, lm_head_.rows);
-  ops_.linear(hidden, lm_head_, y);
+  Activation y = memory.allocate(hidden.rows, vocab_size_);
+  if (communicator_ == nullptr) {
+    ops_.linear(hidden, lm_head_, y);
+    return y;
+  }
+  const Activation shard = memory.allocate(hidden.rows, lm_head_.rows);
+  ops_.linear(hidden, lm_head_, shard);
+  communicator_->all_gather(shard, y);
   return y;
 }
 
@@ -121,6 +131,13 @@ Activation Forward::residual_norm(Tensor x, Tensor residual, const float* weight
 Activation Forward::product(Tensor x, const WeightView& w) {
   Activation y = memory_.allocate(x.rows, w.rows);
   ops_.linear(x, w, y);
+  return y;
+}
+
+// For weights that are divided by columns: each rank has a summand of the product.
+Activation Forward::product_of_all_ranks(Tensor x, const WeightView& w) {
+  Activation y = product(x, w);
+  if (communicator_ != nullptr) communicator_->all_reduce(y);
   return y;
 }
 
@@ -158,7 +175,7 @@ Activation Forward::attention_op_by_op(int64_t index, Activation x) {
   Activation mixed = memory_.allocate(x.tensor().rows, layer.q.rows);
   ops_.attention(index, q, mixed);
   q.reset();
-  Activation o = product(mixed, layer.o);
+  Activation o = product_of_all_ranks(mixed, layer.o);
   mixed.reset();
   Activation sum = memory_.allocate(x.tensor().rows, hidden_size_);
   ops_.add(x, o, sum);
@@ -174,7 +191,7 @@ Activation Forward::ffn_op_by_op(const Layer& layer, Activation x) {
   ops_.swiglu(gate, up, inner);
   gate.reset();
   up.reset();
-  Activation down = product(inner, layer.down);
+  Activation down = product_of_all_ranks(inner, layer.down);
   inner.reset();
   Activation sum = memory_.allocate(x.tensor().rows, hidden_size_);
   ops_.add(x, down, sum);
@@ -200,14 +217,14 @@ Activation Forward::fused(int64_t rows) {
     Activation mixed = memory_.allocate(rows, layer.q.rows);
     ops_.attention(index, q, mixed);
     q.reset();
-    Activation x = product(mixed, layer.o);
+    Activation x = product_of_all_ranks(mixed, layer.o);
     mixed.reset();
     normed = residual_norm(x, residual, layer.ffn_norm);
     x.reset();
     Activation inner = memory_.allocate(rows, layer.gate.rows);
     ops_.gate_up_swiglu(normed, layer.gate, layer.up, inner);
     normed.reset();
-    x = product(inner, layer.down);
+    x = product_of_all_ranks(inner, layer.down);
     inner.reset();
     const float* next_norm = i + 1 < layers_.size() ? layers_[i + 1].attn_norm : final_norm_;
     normed = residual_norm(x, residual, next_norm);
@@ -225,11 +242,15 @@ int64_t Forward::arena_bytes(const ModelWeights& weights, ForwardShape shape, in
   } else {
     static_cast<void>(forward.op_by_op(rows));
   }
-  // Beside the logits live the hidden rows, which end below the high-water mark, and a copy of
-  // those that the logits are made from.
-  return plan.peak_bytes() +
-         ArenaLayout::footprint(logit_rows, weights.config.hidden_size * element_bytes) +
-         ArenaLayout::footprint(logit_rows, weights.config.vocab_size * element_bytes);
+  // Beside the logits live the hidden rows, which end below the high-water mark, a copy of those
+  // that the logits are made from, and a rank's part of the logits.
+  const ModelConfig& config = weights.config;
+  const int64_t part = weights.lm_head.rows < config.vocab_size ? weights.lm_head.rows : 0;
+  int64_t bytes = plan.peak_bytes();
+  for (const int64_t columns : {config.hidden_size, config.vocab_size, part}) {
+    bytes += ArenaLayout::footprint(logit_rows, columns * element_bytes);
+  }
+  return bytes;
 }
 
 }  // namespace triptych

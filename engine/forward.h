@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/activations.h"
+#include "engine/communicator.h"
 #include "engine/ops.h"
 #include "engine/weights.h"
 
@@ -17,14 +18,16 @@ enum class ForwardShape : uint8_t { kOpByOp, kFused };
 
 class Forward {
  public:
-  /// Keeps references to `weights`, `ops` and `memory`.
-  Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops, ActivationMemory& memory);
+  /// Keeps references to `ops`, `memory` and, if it is not null, `communicator`: then `weights` are
+  /// a rank's shard, and every rank calls hidden() and logits() with the same rows.
+  Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops, ActivationMemory& memory,
+          Communicator* communicator = nullptr);
 
   /// Reads the step's tokens, extends the cache by them, and returns the final norm's output,
-  /// [rows, hidden_size]. Throws std::bad_alloc.
+  /// [rows, hidden_size]. Throws std::bad_alloc and CommunicationAborted.
   [[nodiscard]] Activation hidden(const Step& step);
 
-  /// hidden lm_head^T: [hidden.rows, vocab_size], allocated from `memory`.
+  /// hidden lm_head^T: [hidden.rows, vocab_size], allocated from `memory`. Throws as hidden().
   [[nodiscard]] Activation logits(Tensor hidden, ActivationMemory& memory);
 
   /// Bytes that an arena needs for hidden() with at most `rows` rows followed by logits() of at
@@ -47,11 +50,14 @@ class Forward {
   [[nodiscard]] Activation norm(Tensor x, const float* weight);
   [[nodiscard]] Activation residual_norm(Tensor x, Tensor residual, const float* weight);
   [[nodiscard]] Activation product(Tensor x, const WeightView& w);
+  [[nodiscard]] Activation product_of_all_ranks(Tensor x, const WeightView& w);
 
   Ops& ops_;
   ActivationMemory& memory_;
+  Communicator* communicator_;
   ForwardShape shape_;
   int64_t hidden_size_;
+  int64_t vocab_size_;
   WeightView embed_;
   WeightView lm_head_;
   const float* final_norm_;

@@ -34,9 +34,9 @@ class PhaseScope {
 
 class Generation {
  public:
-  Generation(ModelRunner& runner, const EngineOptions& options, std::span<const Request> requests,
+  Generation(Executor& executor, const EngineOptions& options, std::span<const Request> requests,
              std::optional<int32_t> eos_token_id, ActivitySink* sink)
-      : runner_(runner),
+      : executor_(executor),
         requests_(requests),
         scheduler_(options.scheduler()),
         clients_(options.max_batch),
@@ -61,7 +61,7 @@ class Generation {
       submit_arrivals();
       const Scheduler::Plan& plan = scheduler_.next();
       for (const Scheduler::Preemption& p : plan.preempted) {
-        runner_.clear(p.slot);
+        executor_.clear(p.slot);
         ++result_.requests[p.request].preemptions;
       }
       if (!plan.slices.empty()) {
@@ -120,7 +120,7 @@ class Generation {
     {
       const PhaseScope phase(sink_, decode ? PhaseKind::kDecode : PhaseKind::kPrefill,
                              decode ? result_.decode_steps : result_.prefill_steps, tokens);
-      runner_.run({tokens_, positions_, sequences_}, sampled_rows_, chosen_);
+      executor_.run({tokens_, positions_, sequences_}, sampled_rows_, chosen_);
       ++(decode ? result_.decode_steps : result_.prefill_steps);
       deliver(plan);
     }
@@ -162,12 +162,12 @@ class Generation {
         continue;
       }
       scheduler_.finish(slice.slot);
-      runner_.clear(slice.slot);
+      executor_.clear(slice.slot);
       if (!request.arrival_ns) submit_next(delivered_ns);
     }
   }
 
-  ModelRunner& runner_;
+  Executor& executor_;
   std::span<const Request> requests_;
   Scheduler scheduler_;
   int64_t clients_;
@@ -188,10 +188,10 @@ class Generation {
 
 }  // namespace
 
-GenerateResult run_generation(ModelRunner& runner, const EngineOptions& options,
+GenerateResult run_generation(Executor& executor, const EngineOptions& options,
                               std::span<const Request> requests,
                               std::optional<int32_t> eos_token_id, ActivitySink* sink) {
-  return Generation(runner, options, requests, eos_token_id, sink).run();
+  return Generation(executor, options, requests, eos_token_id, sink).run();
 }
 
 }  // namespace triptych

@@ -34,14 +34,15 @@ KvShape kv_shape(const ModelConfig& config, const EngineOptions& options) {
 }
 
 ModelRunner::ModelRunner(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
-                         cpu::ThreadPool& pool)
+                         cpu::ThreadPool& pool, Communicator* communicator)
     : weights_(std::move(weights)),
       options_(options),
+      communicator_(communicator),
       ops_(make_cpu_ops(weights_->config, pool)),
       activations_(make_activations()),
       score_logits_(make_heap_activations(*ops_)),
       cache_(make_cache()),
-      forward_(*weights_, forward_shape(options.features), *ops_, *activations_),
+      forward_(*weights_, forward_shape(options.features), *ops_, *activations_, communicator),
       sampler_(*ops_, options.features.has(RuntimeFeature::kDeviceSampling)
                           ? SamplingPlace::kDevice
                           : SamplingPlace::kHost) {}
@@ -49,6 +50,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const ModelWeights> weights, const Engi
 void ModelRunner::set_sink(ActivitySink* sink) {
   sink_ = sink;
   ops_->set_sink(sink);
+  if (communicator_ != nullptr) communicator_->set_sink(sink);
 }
 
 void ModelRunner::run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen) {
@@ -65,18 +67,21 @@ void ModelRunner::run(const Step& step, std::span<const int64_t> rows, std::span
     wanted = gathered;
   }
   const Activation logits = forward_.logits(wanted, *activations_);
-  sampler_.sample(logits, chosen, sink_);
+  if (is_first()) sampler_.sample(logits, chosen, sink_);
 }
 
 void ModelRunner::score(const Step& step, const RowVisitor& visit) {
   const Activation hidden =
       forward_.hidden({step.tokens, step.positions, step.sequences, cache_.get()});
-  const int64_t vocab_size = weights_->lm_head.rows;
+  const int64_t vocab_size = weights_->config.vocab_size;
   const int64_t rows = step.rows();
-  score_host_.resize(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
+  if (is_first()) {
+    score_host_.resize(static_cast<size_t>(std::min(rows, kScoreRows) * vocab_size));
+  }
   for (int64_t first = 0; first < rows; first += kScoreRows) {
     const int64_t count = std::min(kScoreRows, rows - first);
     const Activation logits = forward_.logits(hidden.tensor().slice(first, count), *score_logits_);
+    if (!is_first()) continue;
     const std::span<float> host = std::span(score_host_).first(count * vocab_size);
     ops_->logits_to_host(logits, host);
     for (int64_t i = 0; i < count; ++i) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/communicator.h"
 #include "engine/engine_options.h"
 #include "engine/forward.h"
 #include "engine/kv_cache.h"
@@ -24,18 +25,20 @@ using RowVisitor = std::function<void(int64_t row, std::span<const float> logits
 
 class ModelRunner {
  public:
-  /// Keeps a reference to `pool`; two runners may share it if they never run at the same time.
-  /// Throws std::bad_alloc.
+  /// Keeps references to `pool`, which two runners may share if they never run at the same time,
+  /// and to `communicator`: null, or `weights` are the shard of its rank. Throws std::bad_alloc.
   ModelRunner(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
-              cpu::ThreadPool& pool);
+              cpu::ThreadPool& pool, Communicator* communicator = nullptr);
 
   /// Operations are reported to `sink` from now on; null turns reporting off.
   void set_sink(ActivitySink* sink);
 
   /// Reads the step's tokens into the cache and chooses the token after each of `rows` (indices
-  /// into the step, ascending; may be empty). `step.cache` is ignored. Throws std::bad_alloc.
+  /// into the step, ascending; may be empty). `step.cache` is ignored. Ranks but 0 leave `chosen`
+  /// alone. Throws std::bad_alloc and CommunicationAborted.
   void run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen);
-  /// Reads the step's tokens into the cache and visits the logits of every row.
+  /// Reads the step's tokens into the cache and visits the logits of every row, on rank 0 only.
+  /// Throws as run().
   void score(const Step& step, const RowVisitor& visit);
   /// Forgets the sequence in `slot`.
   void clear(int64_t slot) noexcept { cache_->clear(slot); }
@@ -56,9 +59,13 @@ class ModelRunner {
  private:
   [[nodiscard]] std::unique_ptr<ActivationMemory> make_activations();
   [[nodiscard]] std::unique_ptr<KvCache> make_cache();
+  [[nodiscard]] bool is_first() const {
+    return communicator_ == nullptr || communicator_->rank() == 0;
+  }
 
   std::shared_ptr<const ModelWeights> weights_;
   EngineOptions options_;
+  Communicator* communicator_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<ActivationMemory> activations_;
   std::unique_ptr<ActivationMemory> score_logits_;

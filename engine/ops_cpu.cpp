@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,16 +16,6 @@
 #include "kernels/cpu/ops.h"
 
 namespace triptych {
-
-std::shared_ptr<SharedThreadPool> shared_thread_pool(int num_threads) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<SharedThreadPool>> pools;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<SharedThreadPool>& entry = pools[num_threads];
-  std::shared_ptr<SharedThreadPool> pool = entry.lock();
-  if (pool == nullptr) entry = pool = std::make_shared<SharedThreadPool>(num_threads);
-  return pool;
-}
 
 namespace {
 

@@ -208,7 +208,8 @@ int64_t ModelWeights::bytes() const {
 }
 
 int64_t ModelWeights::bytes_per_decode_step() const {
-  return config.tie_word_embeddings ? bytes() : bytes() - embed.bytes();
+  // The lm_head of a shard is a part of the embedding table that it is tied to.
+  return bytes() - embed.bytes() + (config.tie_word_embeddings ? lm_head.bytes() : 0);
 }
 
 Result<std::shared_ptr<const ModelWeights>> load_weights(

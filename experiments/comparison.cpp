@@ -126,6 +126,8 @@ class ComparisonRun {
     options.num_threads = stack.num_threads;
     options.kv_cache_tokens = stack.kv_cache_tokens;
     options.prefill_chunk = stack.prefill_chunk;
+    options.tensor_parallel = stack.tensor_parallel;
+    options.all_reduce = stack.all_reduce;
     options.max_batch = workload_.concurrency;
     options.max_sequence = workload_.prompt_tokens + workload_.output_tokens;
     return context_.options.make_engine(std::move(weights), options);

@@ -31,7 +31,7 @@ std::string runtime_text(const StackSpec& stack) {
   return text;
 }
 
-constexpr std::array<Axis, 6> kAxes = {{
+constexpr std::array<Axis, 7> kAxes = {{
     {"engine", "engine", [](const StackSpec& s) { return s.engine; }},
     {"runtime", "runtime", runtime_text},
     {"weights", "kernel_quantization",
@@ -41,6 +41,7 @@ constexpr std::array<Axis, 6> kAxes = {{
     {"threads", "threads", [](const StackSpec& s) { return std::to_string(s.num_threads); }},
     {"kv_cache_tokens", "kv_budget",
      [](const StackSpec& s) { return std::to_string(s.kv_cache_tokens); }},
+    {"parallel", "parallel", [](const StackSpec& s) { return s.parallel(); }},
 }};
 
 std::vector<size_t> changed_axes(const StackSpec& from, const StackSpec& to) {

@@ -36,8 +36,8 @@ std::string head(const PlanView& view) {
 
 std::string cells_table(const PlanView& view) {
   TextTable table;
-  table.columns = {"cell", "runtime", "weights", "kv", "threads", "hash", "database"};
-  table.numeric = {false, false, false, false, true, false, false};
+  table.columns = {"cell", "runtime", "weights", "kv", "threads", "parallel", "hash", "database"};
+  table.numeric = {false, false, false, false, true, false, false, false};
   for (const Comparison& comparison : view.plan.comparisons) {
     for (const PlannedCell& cell : comparison.cells) {
       const StackSpec& stack = view.spec.stacks[cell.stack];
@@ -45,7 +45,7 @@ std::string cells_table(const PlanView& view) {
       table.rows.push_back(
           {cell.name, runtime_name(stack.runtime), std::string(weight_scheme_name(stack.weights)),
            stack.kv == KvFormat::kF32 ? "f32" : "f16",
-           stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads),
+           stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads), stack.parallel(),
            short_hash(cell.hash),
            done == view.stored.done.end()
                ? "-"

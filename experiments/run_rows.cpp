@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/run_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -58,9 +59,10 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
   row.kv = stack.kv == KvFormat::kF16 ? "f16" : "f32";
-  row.parallel = "tp=1,instances=1";
+  row.parallel = stack.parallel();
   row.device = "cpu";
-  row.threads = stack.num_threads > 0 ? stack.num_threads : cores;
+  row.threads =
+      std::max<int64_t>(stack.num_threads > 0 ? stack.num_threads : cores, stack.tensor_parallel);
   row.concurrency_total = workload.concurrency;
   row.concurrency_per_instance = workload.concurrency;
   row.prompt_tokens = workload.prompt_tokens;

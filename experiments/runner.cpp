@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "db/store.h"
+#include "engine/shard.h"
 #include "experiments/comparison.h"
 #include "experiments/environment.h"
 #include "experiments/progress.h"
@@ -82,6 +83,18 @@ Status check_prompts(const ExperimentSpec& spec, const PreparedExperiment& prepa
     } else if (requests.error().code == ErrorCode::kInvalidArgument) {
       return Unexpected{requests.error()};
     }
+  }
+  return {};
+}
+
+/// A stack whose ranks cannot divide the model's heads is a mistake of the spec, not of one cell.
+Status check_parallel(const ExperimentSpec& spec, const ModelConfig& config) {
+  for (const StackSpec& stack : spec.stacks) {
+    const Status divides = check_tensor_parallel(config, stack.tensor_parallel);
+    if (divides) continue;
+    return fail(divides.error().code,
+                "stacks." + stack.name + ".parallel: " + divides.error().message,
+                spec.where(stack.place));
   }
   return {};
 }
@@ -363,6 +376,7 @@ Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec) {
   TRIPTYCH_RETURN_IF_ERROR(open_model(spec, prepared));
   TRIPTYCH_TRY(prepared.pools, load_pools(spec));
   TRIPTYCH_TRY(prepared.traces, load_traces(spec));
+  TRIPTYCH_RETURN_IF_ERROR(check_parallel(spec, prepared.checkpoint->config()));
   TRIPTYCH_RETURN_IF_ERROR(check_prompts(spec, prepared));
   PlanInputs& inputs = prepared.inputs;
   inputs.model_hash = prepared.checkpoint->hash();

@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "engine/checkpoint.h"
+#include "engine/communicator.h"
 #include "engine/engine.h"
 #include "engine/runtime_features.h"
 #include "engine/weights.h"
@@ -30,10 +31,15 @@ struct StackSpec {
   RuntimeFeatures runtime;
   WeightScheme weights = WeightScheme::kF16;
   KvFormat kv = KvFormat::kF16;
-  int num_threads = 0;          ///< 0 = all.
+  int num_threads = 0;          ///< Of all ranks together; 0 = all cores.
   int64_t kv_cache_tokens = 0;  ///< The KV budget; 0 = enough for every slot.
   int64_t prefill_chunk = 512;  ///< Prompt tokens a step, with the feature chunked_prefill.
+  int tensor_parallel = 1;      ///< Ranks.
+  AllReduceKind all_reduce = AllReduceKind::kAuto;
   SourcePlace place;
+
+  /// The `parallel` axis: "tp=1,instances=1"; ",allreduce=auto" is appended when there are ranks.
+  [[nodiscard]] std::string parallel() const;
 };
 
 struct WorkloadSpec {

@@ -21,7 +21,10 @@ constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "ope
 constexpr std::array<std::string_view, 2> kKvFormats = {"f16", "f32"};
 constexpr std::array<std::string_view, 5> kParallelKeys = {"tp", "instances", "devices", "link",
                                                            "allreduce"};
+constexpr std::array<std::string_view, 5> kAllReduces = {"auto", "oneshot", "twoshot", "stub",
+                                                         "nccl"};
 constexpr int64_t kMaxThreads = 1024;
+constexpr int64_t kMaxTensorParallel = 64;
 constexpr int64_t kMaxLayers = 1024;
 constexpr size_t kMaxStacks = 64;
 constexpr size_t kMaxNameLength = 48;  ///< Names become parts of cell names and table columns.
@@ -150,6 +153,39 @@ void refuse_unsupported(YamlReader& reader, const YamlValue& value, const std::s
                ErrorCode::kUnsupported);
 }
 
+void read_all_reduce(YamlReader& reader, const YamlValue& value, const std::string& what,
+                     StackSpec& spec) {
+  const std::string text = reader.word(value, what, kAllReduces);
+  if (text.empty()) return;
+  if (text == "nccl") return refuse_unsupported(reader, value, what, "one of the CPU's");
+  if (spec.tensor_parallel == 1) {
+    reader.error(value.place, what + ": there is nothing to reduce with tp: 1");
+  }
+  spec.all_reduce = parse_all_reduce(text).value();
+}
+
+void read_parallel(YamlReader& reader, const YamlValue& parallel, const std::string& what,
+                   StackSpec& spec) {
+  if (!reader.mapping(parallel, what, kParallelKeys)) return;
+  if (const YamlValue* tp = parallel.find("tp")) {
+    spec.tensor_parallel =
+        static_cast<int>(reader.integer(*tp, what + ".tp", 1, kMaxTensorParallel));
+  }
+  if (const YamlValue* all_reduce = parallel.find("allreduce")) {
+    read_all_reduce(reader, *all_reduce, what + ".allreduce", spec);
+  }
+  if (const YamlValue* instances = parallel.find("instances")) {
+    if (reader.integer(*instances, what + ".instances", 1, 4096) != 1) {
+      refuse_unsupported(reader, *instances, what + ".instances", "1");
+    }
+  }
+  for (const char* key : {"devices", "link"}) {
+    const YamlValue* value = parallel.find(key);
+    if (value == nullptr) continue;
+    refuse_unsupported(reader, *value, what + "." + key, "only tp, instances and allreduce");
+  }
+}
+
 void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::string& what,
                      StackSpec& spec) {
   if (const YamlValue* engine = stack.find("engine")) {
@@ -164,18 +200,8 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
       refuse_unsupported(reader, *linear, what + ".linear", "auto");
     }
   }
-  const YamlValue* parallel = stack.find("parallel");
-  if (parallel == nullptr || !reader.mapping(*parallel, what + ".parallel", kParallelKeys)) return;
-  for (const YamlEntry& entry : parallel->entries) {
-    const std::string name = what + ".parallel." + entry.key;
-    if (entry.key == "tp" || entry.key == "instances") {
-      if (reader.integer(entry.value, name, 1, 4096) != 1) {
-        refuse_unsupported(reader, entry.value, name, "1");
-      }
-    } else if (std::find(kParallelKeys.begin(), kParallelKeys.end(), entry.key) !=
-               kParallelKeys.end()) {
-      refuse_unsupported(reader, entry.value, name, "only tp: 1 and instances: 1");
-    }
+  if (const YamlValue* parallel = stack.find("parallel")) {
+    read_parallel(reader, *parallel, what + ".parallel", spec);
   }
 }
 
@@ -249,6 +275,12 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
 }
 
 }  // namespace
+
+std::string StackSpec::parallel() const {
+  std::string text = str_format("tp=%d,instances=1", tensor_parallel);
+  if (tensor_parallel > 1) text += ",allreduce=" + std::string(all_reduce_name(all_reduce));
+  return text;
+}
 
 std::filesystem::path resolve_path(const std::filesystem::path& folder, const std::string& value) {
   return (folder / value).lexically_normal();

@@ -44,6 +44,10 @@ class ActivitySink {
   virtual void begin_phase(PhaseKind kind, int64_t index, int64_t tokens, int64_t start_ns) = 0;
   virtual void end_phase(int64_t end_ns) = 0;
   virtual void record(const OperationRecord& operation) = 0;
+  /// The sink for records of another device (a rank of a parallel engine); 0 is this one. One
+  /// thread may record to each at the same time; phases are told to device 0 only. Called from the
+  /// thread of device 0, before the others record; the sink lives as long as this one.
+  [[nodiscard]] virtual ActivitySink& device(int32_t device_id) = 0;
 };
 
 }  // namespace triptych

@@ -53,6 +53,10 @@ TEST(BuiltInRules, KindDecidesBeforeTheName) {
   EXPECT_EQ(rules.classify(ActivityKind::kMemset, "Memset (Device)"), TimeClass::kMemcpy);
   EXPECT_EQ(rules.classify(ActivityKind::kSync, "thread_pool_wait"), TimeClass::kSync);
   EXPECT_EQ(rules.classify(ActivityKind::kCollective, "all_reduce"), TimeClass::kCommTransfer);
+  EXPECT_EQ(rules.classify(ActivityKind::kCollective, "all_gather"), TimeClass::kCommTransfer);
+  EXPECT_EQ(rules.classify(ActivityKind::kSync, "all_reduce_wait"), TimeClass::kCommWait);
+  EXPECT_EQ(rules.classify(ActivityKind::kSync, "all_gather_wait"), TimeClass::kCommWait);
+  EXPECT_EQ(rules.classify(ActivityKind::kSync, "all_reduce_sync"), TimeClass::kSync);
 }
 
 TEST(BuiltInRules, OnlyTheCpuEnginesAllocationsAreDeviceTimeAmongRuntimeRecords) {

@@ -27,15 +27,6 @@ std::vector<float> random_floats(uint64_t seed, int64_t count) {
   return values;
 }
 
-TEST(SharedThreadPool, IsSharedByCountAndGoneWithItsLastUser) {
-  const auto two = shared_thread_pool(2);
-  EXPECT_EQ(shared_thread_pool(2), two);
-  EXPECT_NE(shared_thread_pool(1), two);
-  EXPECT_EQ(two->pool.num_threads(), 2);
-  std::weak_ptr<SharedThreadPool> one = shared_thread_pool(1);
-  EXPECT_TRUE(one.expired());
-}
-
 /// Everything the elementwise operations leave behind for `rows` rows with `threads` threads.
 std::vector<float> elementwise(int threads, int64_t rows) {
   cpu::ThreadPool pool(threads);

@@ -186,8 +186,9 @@ std::shared_ptr<FakeCheckpoint> make_wide_checkpoint(
   ModelConfig config = *synthetic_config("llama-tiny");
   config.num_q_heads = config.num_kv_heads = 256 / config.head_dim;
   config.hidden_size = config.intermediate_size = 256;
-  return std::make_shared<FakeCheckpoint>(
-      config, [&](const TensorSpec& spec) { return spec.is_vector ? DType::kF32 : dtype_of(spec); });
+  return std::make_shared<FakeCheckpoint>(config, [&](const TensorSpec& spec) {
+    return spec.is_vector ? DType::kF32 : dtype_of(spec);
+  });
 }
 
 // As in a Q4_K_M file: Q6_K for v, down and the tables, Q4_K elsewhere.

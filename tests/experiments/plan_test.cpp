@@ -159,6 +159,11 @@ TEST(PlanHash, EveryAxisWorkloadFieldAndInputChangesIt) {
   expect_new("weights", [](S s, W, I) { s.weights = WeightScheme::kW4A16G64; });
   expect_new("kv", [](S s, W, I) { s.kv = KvFormat::kF32; });
   expect_new("threads", [](S s, W, I) { s.num_threads = 3; });
+  expect_new("tensor_parallel", [](S s, W, I) { s.tensor_parallel = 2; });
+  expect_new("all_reduce", [](S s, W, I) {
+    s.tensor_parallel = 2;
+    s.all_reduce = AllReduceKind::kStub;
+  });
   expect_new("engine", [](S s, W, I) { s.engine = "command"; });
   expect_new("prompt_tokens", [](S, W w, I) { ++w.prompt_tokens; });
   expect_new("output_tokens", [](S, W w, I) { ++w.output_tokens; });
@@ -257,6 +262,9 @@ TEST(FactorName, SaysWhichAxesChange) {
   StackSpec kv = spec.stacks[0];
   kv.kv = KvFormat::kF32;
   EXPECT_EQ(factor_name(spec.stacks[0], kv), "kv");
+  StackSpec ranks = spec.stacks[0];
+  ranks.tensor_parallel = 2;
+  EXPECT_EQ(factor_name(spec.stacks[0], ranks), "parallel");
 }
 
 /// From a spec on disk to the text of `triptych plan`, with inputs that do not depend on the build.

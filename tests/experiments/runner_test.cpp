@@ -275,6 +275,19 @@ TEST_F(RunnerTest, FallbackModelIsAThreat) {
   EXPECT_EQ(rows("SELECT count(*) FROM threat WHERE code = 'synthetic_weights'"), 1);
 }
 
+TEST_F(RunnerTest, RanksThatCannotDivideTheHeadsWriteNothing) {
+  std::string yaml(test::kTinySpec);
+  const std::string stack = "full: {runtime: fast, weights: w4a16-g32";
+  yaml.replace(yaml.find(stack), stack.size(), stack + ", parallel: {tp: 3}");
+  yaml.erase(yaml.find("decompose:"));
+  const auto outcome = run_experiment(folder_.spec(yaml), options_);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(outcome.error().message.find("stacks.full.parallel: tp is 3"), std::string::npos);
+  EXPECT_NE(outcome.error().where.find("spec.yaml:7"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(options_.database));
+}
+
 TEST_F(RunnerTest, OneRunAtATimeWritesToADatabase) {
   run(folder_.spec());
   const auto lock = RunLock::acquire(options_.database);

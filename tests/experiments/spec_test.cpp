@@ -167,6 +167,31 @@ TEST(Spec, ListsInAStackMakeOneStackPerValue) {
                                              "full-w4a16-g64-t1", "full-w4a16-g64-t2"}));
 }
 
+TEST(Spec, ParallelIsAnAxisOfAStack) {
+  const auto spec =
+      parse(std::string(kHead) +
+            "stacks:\n"
+            "  a: {runtime: fast, weights: f16}\n"
+            "  b: {runtime: fast, weights: f16, parallel: {tp: 2}}\n"
+            "  c: {runtime: fast, weights: f16, parallel: {allreduce: stub, tp: 4}}\n" +
+            std::string(kWorkload));
+  ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
+  EXPECT_EQ(spec->stacks[0].parallel(), "tp=1,instances=1");
+  EXPECT_EQ(spec->stacks[1].parallel(), "tp=2,instances=1,allreduce=auto");
+  EXPECT_EQ(spec->stacks[2].parallel(), "tp=4,instances=1,allreduce=stub");
+  EXPECT_EQ(spec->stacks[2].tensor_parallel, 4);
+  EXPECT_EQ(spec->stacks[2].all_reduce, AllReduceKind::kStub);
+}
+
+TEST(Spec, AnAllReduceNeedsRanks) {
+  for (const char* parallel : {"{allreduce: stub}", "{tp: 1, allreduce: oneshot}", "{tp: 65}"}) {
+    const auto spec = parse(std::string(kHead) +
+                            "stacks:\n  a: {runtime: fast, weights: f16, parallel: " + parallel +
+                            "}\n" + std::string(kWorkload));
+    EXPECT_FALSE(spec.has_value()) << parallel;
+  }
+}
+
 TEST(Spec, AnchorsAreExpanded) {
   const auto spec = parse(std::string(kHead) +
                           "stacks:\n  a: &same {runtime: eager, weights: f16}\n  b: *same\n" +

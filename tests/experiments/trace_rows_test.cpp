@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "base/random.h"
+#include "engine/engine.h"
 #include "profiler/host_tracer.h"
 
 namespace triptych {
@@ -81,6 +84,48 @@ TEST(TraceRows, EveryClassHasTheGroupOfTheGlossary) {
   for (size_t i = 0; i < kNumTimeClasses; ++i) ++sizes[time_group(static_cast<TimeClass>(i))];
   EXPECT_EQ(sizes, (std::map<std::string_view, int>{
                        {"compute", 6}, {"coordination", 5}, {"memcpy", 1}, {"unclassified", 1}}));
+}
+
+// A real trace of two ranks: the classes of each sum to the window of its decode steps.
+TEST(TraceRows, EveryRankOfATensorParallelEngineIsDividedWithoutRest) {
+  for (const char* runtime : {"eager", "fast"}) {
+    const auto checkpoint = open_checkpoint({.synthetic = "llama-tiny"});
+    ASSERT_TRUE(checkpoint);
+    const auto weights = load_weights(*checkpoint, WeightScheme::kF16);
+    ASSERT_TRUE(weights);
+    EngineOptions options;
+    options.features = RuntimeFeatures::parse(runtime, DeviceKind::kCpu).value();
+    options.num_threads = 2;
+    options.max_sequence = 32;
+    options.tensor_parallel = 2;
+    const auto engine = make_engine(*weights, options);
+    ASSERT_TRUE(engine) << engine.error().to_string();
+    const std::vector<Request> requests = {{.prompt = {1, 2, 3, 4}, .max_new_tokens = 9}};
+    HostTracer tracer;
+    ASSERT_TRUE((*engine)->generate(requests, &tracer));
+    const auto trace = tracer.take();
+    ASSERT_TRUE(trace);
+    const auto row = make_trace_row(1, *trace, Classifier::built_in());
+    ASSERT_TRUE(row) << row.error().to_string();
+    EXPECT_EQ(row->unclassified, 0);
+    EXPECT_EQ(row->steps, 8 * 2) << "steps of both ranks";
+    std::map<int32_t, std::map<std::string, int64_t>> times;
+    std::map<int32_t, int64_t> sums;
+    for (const db::TokenTimeRow& time : row->token_times) {
+      times[time.device_id][time.time_class] = time.ns;
+      sums[time.device_id] += time.ns;
+    }
+    ASSERT_EQ(sums.size(), 2U);
+    EXPECT_EQ(sums[0], row->window_ns / 2);
+    EXPECT_EQ(sums[1], row->window_ns / 2);
+    for (const int32_t device : {0, 1}) {
+      EXPECT_GT(times[device]["gemm"], 0);
+      EXPECT_GT(times[device]["comm_transfer"], 0);
+    }
+    EXPECT_GT(times[0]["comm_wait"] + times[1]["comm_wait"], 0) << "somebody comes first";
+    EXPECT_GT(times[0]["sync"] + times[1]["sync"], 0) << "and must be woken";
+    EXPECT_EQ(times[1]["sampling"], 0);
+  }
 }
 
 }  // namespace

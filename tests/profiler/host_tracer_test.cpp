@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace triptych {
 namespace {
@@ -66,6 +69,46 @@ TEST(HostTracer, TakesRoomForTheExpectedRecordsUpFront) {
   EXPECT_EQ(trace->names.size(), 1u);
 }
 
+TEST(HostTracer, TakesManyDevicesAtTheSameTime) {
+  constexpr int64_t kRecords = 2000;
+  HostTracer tracer(16);  // less than is recorded: growing must be safe too
+  EXPECT_EQ(&tracer.device(0), &tracer);
+  for (int round = 0; round < 2; ++round) {  // empty again after take()
+    std::vector<std::thread> threads;
+    for (int32_t id = 1; id < 4; ++id) {
+      ActivitySink& sink = tracer.device(id);
+      EXPECT_EQ(&tracer.device(id), &sink);
+      threads.emplace_back([&sink, id] {
+        const std::string own = "of_" + std::to_string(id);
+        for (int64_t i = 0; i < kRecords; ++i) {
+          sink.record({ActivityKind::kKernel, i % 2 == 0 ? "shared" : own, 0, i, i + 1, id});
+        }
+      });
+    }
+    tracer.begin_phase(PhaseKind::kDecode, round, 1, 0);
+    for (int64_t i = 0; i < kRecords; ++i) {
+      tracer.record({ActivityKind::kKernel, i % 2 == 0 ? "of_0" : "shared", 0, i, i + 1, 0});
+    }
+    tracer.end_phase(kRecords);
+    for (std::thread& thread : threads) thread.join();
+
+    const Result<Trace> trace = tracer.take();
+    ASSERT_TRUE(trace);
+    EXPECT_EQ(trace->phases.size(), 1u);
+    EXPECT_EQ(trace->names.size(), 5u);
+    std::map<int32_t, int64_t> records;
+    for (const Activity& activity : trace->activities) {
+      const bool shared = (activity.start_ns % 2 == 0) == (activity.device_id != 0);
+      EXPECT_EQ(trace->names[activity.name_id],
+                shared ? "shared" : "of_" + std::to_string(activity.device_id));
+      EXPECT_EQ(activity.bytes, activity.device_id);
+      ++records[activity.device_id];
+    }
+    EXPECT_EQ(records, (std::map<int32_t, int64_t>{
+                           {0, kRecords}, {1, kRecords}, {2, kRecords}, {3, kRecords}}));
+  }
+}
+
 TEST(HostTracer, SaysSoIfTheEngineReportsOverlappingPhases) {
   HostTracer tracer;
   tracer.begin_phase(PhaseKind::kDecode, 0, 1, 10);
@@ -84,6 +127,8 @@ TEST(HostTracerDeathTest, MisuseIsABug) {
   tracer.begin_phase(PhaseKind::kDecode, 0, 1, 1);
   EXPECT_DEATH(tracer.begin_phase(PhaseKind::kDecode, 1, 1, 2), "phases do not nest");
   EXPECT_DEATH(static_cast<void>(tracer.take()), "still open");
+  EXPECT_DEATH(tracer.device(1).begin_phase(PhaseKind::kDecode, 0, 1, 1), "device 0");
+  EXPECT_DEATH(static_cast<void>(tracer.device(-1)), "numbered from 0");
 }
 
 }  // namespace

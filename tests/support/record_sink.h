@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +50,13 @@ class RecordSink final : public ActivitySink {
                         open_ ? static_cast<int64_t>(phases_.size()) - 1 : -1});
   }
 
+  RecordSink& device(int32_t device_id) override {
+    if (device_id == 0) return *this;
+    std::unique_ptr<RecordSink>& sink = devices_[device_id];
+    if (sink == nullptr) sink = std::make_unique<RecordSink>();
+    return *sink;
+  }
+
   [[nodiscard]] const std::vector<Record>& records() const { return records_; }
   [[nodiscard]] const std::vector<Phase>& phases() const { return phases_; }
   /// Phases that nested, were left open, or were closed twice.
@@ -62,6 +71,7 @@ class RecordSink final : public ActivitySink {
   std::vector<Phase> phases_;
   bool open_ = false;
   bool misuse_ = false;
+  std::map<int32_t, std::unique_ptr<RecordSink>> devices_;
 };
 
 }  // namespace triptych

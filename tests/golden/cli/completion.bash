@@ -4,7 +4,7 @@ _triptych() {
   local command=${COMP_WORDS[1]} words='' files=''
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words='plan run resume report query attribute export synth doctor --help --version --bash-completion'
+    words='plan run resume report query attribute export synth perplexity doctor --help --version --bash-completion'
   else
     case "$command:$previous" in
     plan:--db) files=1 ;;
@@ -31,6 +31,11 @@ _triptych() {
     synth:--seed) return ;;
     synth:--dtype) words='f32 f16 bf16' ;;
     synth:--set) return ;;
+    perplexity:--weights) return ;;
+    perplexity:--runtime) return ;;
+    perplexity:--window) return ;;
+    perplexity:--threads) return ;;
+    perplexity:--format) words='table csv json' ;;
     *)
       case "$command" in
         plan) words='--db --set --dry-run --help'; files=1 ;;
@@ -41,6 +46,7 @@ _triptych() {
         attribute) words='--db --cell --run --rules --format --allow-dropped --help'; files=1 ;;
         export) words='--db --cell --run --output --help' ;;
         synth) words='--seed --dtype --set --help'; files=1 ;;
+        perplexity) words='--weights --runtime --window --threads --format --help'; files=1 ;;
         doctor) words='--help' ;;
       esac ;;
     esac
