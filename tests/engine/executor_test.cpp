@@ -49,14 +49,14 @@ const std::vector<Model>& models() {
     qwen3.architecture = "qwen3";
     qwen3.qk_norm = true;
     return std::vector<Model>{
-        {"biases of the heads", random_model(qwen2, DType::kF16, 5), {2, 4}},
-        {"norms of the heads", random_model(qwen3, DType::kF16, 6), {2, 4}},
         {"KV heads divided and replicated",
          random_model(config_of(4, 2, 16), DType::kF16, 1),
          {2, 4}},
         {"4 blocks of down for 3 ranks", random_model(config_of(6, 3, 32), DType::kQ4_1, 2), {3}},
         {"one KV head", random_model(config_of(4, 1, 32), DType::kQ4_1, 3), {2, 4}},
-        {"tied", random_model(tied, DType::kF32, 4), {2, 4}}};
+        {"tied", random_model(tied, DType::kF32, 4), {2, 4}},
+        {"biases of the heads", random_model(qwen2, DType::kF16, 5), {2, 4}},
+        {"norms of the heads", random_model(qwen3, DType::kF16, 6), {2, 4}}};
   }();
   return all;
 }
