@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/hash.h"
@@ -220,11 +221,27 @@ std::string plan_hash(const ExperimentSpec& spec, const RunPlan& plan) {
   return content_hash(text);
 }
 
+/// The feature that `to` has beyond `from`, if that is all they differ by.
+std::optional<std::string> only_added_feature(const RuntimeFeatures& from,
+                                              const RuntimeFeatures& to) {
+  std::optional<std::string> added;
+  for (size_t i = 0; i < kRuntimeFeatureNames.size(); ++i) {
+    const auto feature = static_cast<RuntimeFeature>(i);
+    if (from.has(feature) == to.has(feature)) continue;
+    if (from.has(feature) || added) return std::nullopt;
+    added = kRuntimeFeatureNames[i];
+  }
+  return added;
+}
+
 }  // namespace
 
 std::string factor_name(const StackSpec& from, const StackSpec& to) {
   std::vector<std::string> names;
   for (const size_t axis : changed_axes(from, to)) names.emplace_back(kAxes[axis].factor);
+  if (names == std::vector<std::string>{"runtime"}) {
+    if (const auto feature = only_added_feature(from.runtime, to.runtime)) return *feature;
+  }
   return names.empty() ? "identical" : join(names, "+");
 }
 

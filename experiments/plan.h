@@ -50,8 +50,8 @@ struct RunPlan {
 /// more passes than any machine can run.
 [[nodiscard]] Result<RunPlan> make_plan(const ExperimentSpec& spec, const PlanInputs& inputs);
 
-/// Name of the factor between two stacks: "runtime", "kernel_quantization", or "runtime+kv+..."
-/// when several axes change; "identical" when none does.
+/// Name of the factor between two stacks: "runtime" (or the one feature that it adds: "arena"),
+/// "kernel_quantization", or "runtime+kv+..." when several axes change; "identical" when none does.
 [[nodiscard]] std::string factor_name(const StackSpec& from, const StackSpec& to);
 
 }  // namespace triptych

@@ -258,6 +258,14 @@ TEST(FactorName, SaysWhichAxesChange) {
   EXPECT_EQ(factor_name(spec.stacks[0], spec.stacks[1]), "runtime");
   EXPECT_EQ(factor_name(spec.stacks[1], spec.stacks[2]), "kernel_quantization");
   EXPECT_EQ(factor_name(spec.stacks[0], spec.stacks[2]), "runtime+kernel_quantization");
+  StackSpec arena = spec.stacks[0];
+  arena.runtime.set(RuntimeFeature::kArena);
+  EXPECT_EQ(factor_name(spec.stacks[0], arena), "arena");
+  EXPECT_EQ(factor_name(arena, spec.stacks[0]), "runtime") << "less is not a feature";
+  StackSpec two = arena;
+  two.runtime.set(RuntimeFeature::kFused);
+  EXPECT_EQ(factor_name(spec.stacks[0], two), "runtime");
+  EXPECT_EQ(factor_name(arena, two), "fused");
   EXPECT_EQ(factor_name(spec.stacks[0], spec.stacks[0]), "identical");
   StackSpec kv = spec.stacks[0];
   kv.kv = KvFormat::kF32;
