@@ -11,10 +11,58 @@ another engine runs. Prompts are made as the spec's workload makes them: request
 the pool, is continued by the lines that follow, a line break between them, and cut to length.
 """
 import argparse
+import ctypes
 import json
+import time
 
 import llama_cpp
-from peer_llama_cpp import Peer, quiet_log
+import numpy as np
+
+
+def quiet_log():
+    """Silences the library. Keep what is returned: C holds only its address."""
+    callback = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    return callback
+
+
+class Peer:
+    """A model and a context of llama.cpp, driven through its C interface: no text is made."""
+
+    def __init__(self, model: str, threads: int, context: int, flash_attn: bool):
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(
+            model.encode(), llama_cpp.llama_model_default_params()
+        )
+        if not self.model:
+            raise SystemExit(f"{model}: llama.cpp cannot load it")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = max(512, context)
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = int(flash_attn)
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def decode(self, tokens: list[int]) -> int:
+        """Reads `tokens` and returns the id that follows, chosen greedily from the logits in place.
+        Only the last token's logits are made."""
+        array = (llama_cpp.llama_token * len(tokens))(*tokens)
+        if llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens))) != 0:
+            raise RuntimeError("llama_decode failed")
+        logits = ctypes.cast(llama_cpp.llama_get_logits_ith(self.context, -1),
+                             ctypes.POINTER(ctypes.c_float))
+        return int(np.ctypeslib.as_array(logits, (self.vocab,)).argmax())
+
+    def one_pass(self, prompt: list[int], output_tokens: int) -> tuple[float, float]:
+        """Returns (TTFT, TPOT) in ns of one request."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        start = time.perf_counter_ns()
+        token = self.decode(prompt)
+        first = time.perf_counter_ns()
+        for _ in range(output_tokens - 1):
+            token = self.decode([token])
+        end = time.perf_counter_ns()
+        return first - start, (end - first) / max(output_tokens - 1, 1)
 
 
 def tokenize(peer: Peer, text: str) -> list[int]:
