@@ -210,15 +210,6 @@ class BuiltinEngine final : public Engine {
     if (request.max_new_tokens > options_.max_sequence - prompt) {
       return too_long(what, prompt, request.max_new_tokens);
     }
-    const int64_t budget = options_.kv_pages() * options_.kv_page_size();
-    if (prompt + request.max_new_tokens > budget) {
-      return fail(
-          ErrorCode::kOutOfMemory,
-          what + str_format(": %lld prompt + %lld output tokens, but the KV cache holds %lld",
-                            static_cast<long long>(prompt),
-                            static_cast<long long>(request.max_new_tokens),
-                            static_cast<long long>(budget)));
-    }
     if (request.arrival_ns && *request.arrival_ns < 0) {
       return fail(ErrorCode::kInvalidArgument,
                   what + str_format(": arrival_ns is %lld, expected at least 0",
@@ -284,6 +275,12 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
                 str_format("max_sequence is %lld, but %s knows positions below %lld only",
                            static_cast<long long>(options.max_sequence), config.name.c_str(),
                            static_cast<long long>(config.max_position)));
+  }
+  if (options.kv_pages() * options.kv_page_size() < options.max_sequence) {
+    return fail(ErrorCode::kOutOfMemory,
+                str_format("kv_cache_tokens is %lld, but one sequence may have %lld tokens",
+                           static_cast<long long>(options.kv_cache_tokens),
+                           static_cast<long long>(options.max_sequence)));
   }
   return {};
 }

@@ -67,7 +67,7 @@ class Engine {
   /// others in order by options.max_batch clients, each of which submits its next request when the
   /// one before has finished (closed loop). `sink` is null in a timed pass. Errors:
   /// kInvalidArgument (empty prompt, token id out of range, no token asked for, negative arrival),
-  /// kOutOfMemory (longer than max_sequence or than the KV budget).
+  /// kOutOfMemory (longer than max_sequence).
   [[nodiscard]] virtual Result<GenerateResult> generate(std::span<const Request> requests,
                                                         ActivitySink* sink) = 0;
   /// Reads `tokens` through the runtime's own forward pass and visits the logits of every position,

@@ -189,6 +189,7 @@ EngineOptions crowded_options(RandomStream& random, const std::vector<Request>& 
   for (const Request& r : requests) {
     longest = std::max(longest, r.prompt.size() + static_cast<size_t>(r.max_new_tokens));
   }
+  crowded.max_sequence = static_cast<int64_t>(longest);
   crowded.kv_cache_tokens = static_cast<int64_t>(longest + random.below(longest));
   return crowded;
 }
@@ -238,19 +239,28 @@ TEST(Engine, OpenLoopRequestsCountFromTheTimeTheyWereDue) {
   }
 }
 
-TEST(Engine, TheKvBudgetBoundsThePoolAndTheRequests) {
+TEST(Engine, TheKvBudgetBoundsThePool) {
   EngineOptions small = options("fast", 4);
-  small.kv_cache_tokens = 22;  // five pages of five
+  small.max_sequence = 25;
+  small.kv_cache_tokens = 32;  // seven pages of five
   const auto engine = engine_of(small);
-  EXPECT_EQ(engine->memory().peak_kv_bytes, 25 * model()->config.kv_bytes_per_token(2));
-  const Request fits{.prompt = std::vector<int32_t>(20, 1), .max_new_tokens = 5};
-  EXPECT_TRUE(engine->generate({&fits, 1}, nullptr));
-  const Request too_long{.prompt = std::vector<int32_t>(20, 1), .max_new_tokens = 6};
-  const auto refused = engine->generate({&too_long, 1}, nullptr);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("20 prompt + 6 output tokens, but the KV cache holds 25"));
+  EXPECT_EQ(engine->memory().peak_kv_bytes, 35 * model()->config.kv_bytes_per_token(2));
+  const std::vector<Request> requests(
+      4, Request{.prompt = std::vector<int32_t>(20, 1), .max_new_tokens = 5});
+  EXPECT_EQ(engine->generate(requests, nullptr).value().requests[3].tokens.size(), 5U);
+  EXPECT_EQ(scores(*engine, requests[0].prompt).size(), 20U * 97U);
+}
+
+TEST(Engine, AKvBudgetThatHoldsNoWholeSequenceIsRefused) {
+  for (const char* runtime : {"eager", "fast"}) {
+    EngineOptions small = options(runtime, 2);
+    small.kv_cache_tokens = 59;  // rounded up to 60 with pages of five
+    const auto engine = make_engine(model(), small);
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kOutOfMemory);
+    EXPECT_THAT(engine.error().message,
+                HasSubstr("kv_cache_tokens is 59, but one sequence may have 64 tokens"));
+  }
 }
 
 TEST(Engine, TimestampsAreMonotoneAndComplete) {
