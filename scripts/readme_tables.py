@@ -6,7 +6,8 @@
 A table stands between two markers, and the first names where it comes from:
     <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
     <!-- /table -->
-Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `peer`; a database of `-` means an empty table.
+Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, and from a JSON file `bench_cpu`
+and `aa`; a database of `-` means an empty table.
 
 usage: readme_tables.py FILE                          rewrites the tables of FILE
        readme_tables.py FILE --from DATABASE          first lets all of them come from DATABASE
@@ -18,6 +19,7 @@ import json
 import pathlib
 import re
 import sqlite3
+import statistics
 import sys
 
 TABLE = re.compile(
@@ -110,26 +112,66 @@ def threats(database, experiment):
     ])
 
 
-def peer(database, experiment):
-    """What scripts/peer_llama_cpp.py measured, kept beside the database."""
-    folder = pathlib.Path(database.execute("PRAGMA database_list").fetchone()["file"]).parent
-    path = folder / "peer_llama_cpp.json"
-    if not path.is_file():
-        raise ValueError(f"{path.name}: not beside the database")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    stack = database.execute(
-        "SELECT * FROM v_stack_summary WHERE experiment = ? AND stack = 'full'", [experiment]
-    ).fetchone()
-    work = f"{found['threads']} threads, prompt {found['prompt_tokens']}, output {found['output_tokens']}"
-    return markdown([f"{found['model']}, {work}", "TPOT ms", "TTFT ms"], [
-        [found["peer"], milliseconds(found["tpot_ns_median"]), milliseconds(found["ttft_ns_median"])],
-        ["Triptych `full`", milliseconds(stack["tpot_ns_median"]),
-         milliseconds(stack["ttft_ns_median"])],
-    ])
+def serving(database, experiment):
+    """Percentiles and goodput over all requests of the newest run."""
+    rows = database.execute(
+        "SELECT s.*, l.metric, l.p50_ns, l.p99_ns FROM v_serving AS s JOIN v_latency AS l USING (cell_id)"
+        " WHERE s.experiment = ? AND s.run_id = (SELECT max(run_id) FROM v_runs WHERE experiment = ?)"
+        " ORDER BY s.comparison, s.stack_index", [experiment, experiment]
+    ).fetchall()
+    cells = {row["cell_id"]: row for row in rows}
+    times = {(row["cell_id"], row["metric"]): row for row in rows}
+
+    def percentiles(cell_id, metric):
+        row = times.get((cell_id, metric))
+        return f"{row['p50_ns'] / 1e6:.1f} / {row['p99_ns'] / 1e6:.1f}" if row else "-"
+
+    return markdown(
+        ["arrivals", "stack", "requests/s", "goodput/s", "kept", "TTFT ms p50 / p99",
+         "TPOT ms p50 / p99", "e2e ms p50 / p99"],
+        [[row["arrivals"], row["stack"], f"{row['requests_per_s']:.2f}",
+          optional(row["goodput_per_s"], "{:.2f}".format),
+          optional(row["slo_attainment"], "{:.0%}".format),
+          *(percentiles(cell_id, metric) for metric in ("ttft", "tpot", "e2e"))]
+         for cell_id, row in cells.items()])
+
+
+def bench_cpu(found):
+    """What scripts/bench_cpu.sh stored."""
+    run = found["rounds"][0]["ours"]["run"]
+
+    def spread(values, scale):
+        return (f"{statistics.median(values) / scale:.2f}"
+                f" [{min(values) / scale:.2f}, {max(values) / scale:.2f}]")
+
+    names = {"full": "`full`, Q4_1", "intermediate": "`intermediate`, F16"}
+    units = {"decode": "decode, ms a token", "prefill": "prefill, ms"}
+    lines = markdown(
+        ["", "", "Triptych [least, most]", "llama.cpp [least, most]", "ratio [least, most]"],
+        [[names[r["stack"]], units[r["metric"]], spread(r["ours_ns"], 1e6), spread(r["peer_ns"], 1e6),
+          spread(r["ratios"], 1)] for r in found["results"]])
+    version = next(iter(found["rounds"][0]["peer"].values()))["version"]
+    return lines + ["", f"{len(found['rounds'])} interleaved rounds, {run['started_utc']}, "
+                        f"{run['cpu_model']}, {run['cores']} cores, llama-cpp-python {version}, "
+                        f"built from {run['git_sha'][:12]}."]
+
+
+def aa(found):
+    """What scripts/aa.py stored: how many comparisons of a stack with itself show no difference."""
+    run = found["first_run"]
+    blocks = {interval["blocks"] for interval in found["intervals"]}
+    lines = markdown(
+        ["runs", "blocks", "intervals of ln F that cover 0", "median width in ln F", "largest abs(ln F)"],
+        [[str(found["runs"]), ", ".join(str(count) for count in sorted(blocks)), str(found["covered"]),
+          f"{found['median_width']:.4f}", f"{found['largest_abs_ln']:.4f}"]])
+    return lines + ["", f"First run {run['started_utc']}, {run['cpu_model']}, {run['cores']} cores, "
+                        f"built from {run['git_sha'][:12]}."]
 
 
 KINDS = {"stacks": stacks, "decomposition": decomposition, "token_time": token_time,
-         "threats": threats, "peer": peer}
+         "threats": threats, "serving": serving}
+# From a JSON file that a script stored; the name of the experiment is not used.
+JSON_KINDS = {"bench_cpu": bench_cpu, "aa": aa}
 
 
 def origin(database, experiment, name):
@@ -146,13 +188,16 @@ def origin(database, experiment, name):
 
 def render(match, folder):
     kind, experiment, name = match["kind"], match["experiment"], match["database"]
-    if kind not in KINDS:
-        raise ValueError(f"no table {kind}; known are {', '.join(KINDS)}")
+    if kind not in KINDS | JSON_KINDS:
+        raise ValueError(f"no table {kind}; known are {', '.join(KINDS | JSON_KINDS)}")
     lines = [f"<!-- table {kind} {experiment} {name} -->"]
     if name != "-":
         path = folder / name
         if not path.is_file():
-            raise ValueError(f"{name}: no such database")
+            raise ValueError(f"{name}: no such file")
+        if kind in JSON_KINDS:
+            lines += JSON_KINDS[kind](json.loads(path.read_text(encoding="utf-8")))
+            return "\n".join(lines + ["<!-- /table -->"])
         # immutable: a committed file is not being written, and must not get a -wal beside it.
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         database.row_factory = sqlite3.Row

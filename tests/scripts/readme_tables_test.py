@@ -4,6 +4,7 @@
 
 import contextlib
 import io
+import json
 import pathlib
 import sqlite3
 import subprocess
@@ -34,7 +35,20 @@ INSERT INTO v_token_time VALUES ('toy', 'a@c=1', 'a', 'gemm', 3000.0, 'c=1', 0, 
   ('toy', 'a@c=1', 'a', 'norm', 0.0, 'c=1', 0, 2), ('toy', 'a@c=1', 'a', 'sync', 500.0, 'c=1', 0, 8);
 CREATE TABLE v_threats (experiment, severity, code, message);
 INSERT INTO v_threats VALUES ('toy', 'note', 'few_blocks', '3 blocks | at least 5');
+CREATE TABLE v_serving (experiment, cell_id, run_id, stack, stack_index, comparison, arrivals,
+  requests_per_s, goodput_per_s, slo_attainment);
+INSERT INTO v_serving VALUES ('toy', 7, 4, 'full', 0, 'c=1', 'poisson:2', 1.957, 0.98, 0.5),
+  ('toy', 3, 1, 'full', 0, 'c=1', 'of an older run', 9, 9, 9);
+CREATE TABLE v_latency (cell_id, metric, p50_ns, p99_ns);
+INSERT INTO v_latency VALUES (7, 'ttft', 1.5e6, 2.5e6), (7, 'e2e', 30e6, 40e6), (3, 'ttft', 1, 1);
 """
+BENCH = {
+    "rounds": [{"ours": {"run": {"started_utc": "2026-01-31T12:00:00Z", "cpu_model": "a CPU", "cores": 2,
+                                 "git_sha": "0123456789abcdef"}},
+                "peer": {"full: flash on": {"version": "1.2.3"}}}],
+    "results": [{"stack": "full", "metric": "decode", "ours_ns": [2e6, 4e6, 3e6],
+                 "peer_ns": [6e6, 6e6, 6e6], "ratios": [3.0, 1.5, 2.0]}],
+}
 
 
 class ReadmeTablesTest(unittest.TestCase):
@@ -74,6 +88,29 @@ class ReadmeTablesTest(unittest.TestCase):
 
     def test_threats(self):
         self.assertIn("| note | few_blocks | 3 blocks \\| at least 5 |", self.table("threats"))
+
+    def test_serving_shows_the_newest_run(self):
+        text = self.table("serving")
+        self.assertIn("| poisson:2 | full | 1.96 | 0.98 | 50% | 1.5 / 2.5 | - | 30.0 / 40.0 |", text)
+        self.assertNotIn("older", text)
+
+    def test_bench_cpu_comes_from_a_json_file(self):
+        (self.folder / "bench.json").write_text(json.dumps(BENCH))
+        text = readme_tables.rewrite(TEXT.replace("stacks toy -", "bench_cpu bench bench.json"), self.folder)
+        self.assertIn("| `full`, Q4_1 | decode, ms a token | 3.00 [2.00, 4.00] | 6.00 [6.00, 6.00] |"
+                      " 2.00 [1.50, 3.00] |", text)
+        self.assertIn("1 interleaved rounds, 2026-01-31T12:00:00Z, a CPU, 2 cores, llama-cpp-python 1.2.3,"
+                      " built from 0123456789ab.", text)
+
+    def test_aa_comes_from_a_json_file(self):
+        run = {"started_utc": "2026-01-31T12:00:00Z", "cpu_model": "a CPU", "cores": 2,
+               "git_sha": "0123456789abcdef"}
+        found = {"first_run": run, "runs": 3, "covered": 2, "median_width": 0.03, "largest_abs_ln": 0.05,
+                 "intervals": [{"blocks": 10}, {"blocks": 10}, {"blocks": 9}]}
+        (self.folder / "aa.json").write_text(json.dumps(found))
+        text = readme_tables.rewrite(TEXT.replace("stacks toy -", "aa aa aa.json"), self.folder)
+        self.assertIn("| 3 | 9, 10 | 2 | 0.0300 | 0.0500 |", text)
+        self.assertIn("First run 2026-01-31T12:00:00Z, a CPU, 2 cores, built from 0123456789ab.", text)
 
     def test_rewriting_twice_changes_nothing(self):
         once = self.table("stacks")
