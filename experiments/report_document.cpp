@@ -336,7 +336,11 @@ void add_token_times(const ReportComparison& comparison, Document& document) {
   for (const ReportCell& cell : comparison.cells) {
     if (cell.token_time) stacks.push_back({shortened(cell.row.stack), &*cell.token_time});
   }
-  add_time_tables("Where a token's time goes (decode steps of the traced pass)", stacks, document);
+  const bool several = std::any_of(comparison.cells.begin(), comparison.cells.end(),
+                                   [](const ReportCell& cell) { return !cell.ranks.empty(); });
+  add_time_tables(std::string("Where a token's time goes (decode steps of the traced pass") +
+                      (several ? ", mean over ranks)" : ")"),
+                  stacks, document);
   for (const ReportCell& cell : comparison.cells) {
     std::vector<TimeColumn> ranks;
     for (const ReportRankTime& rank : cell.ranks) {
