@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a BCa interval, for statistics that share their resamples. Private to this room.
+// The parts of a bootstrap interval, for statistics that share their resamples. Private to this
+// room.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -10,11 +12,11 @@
 
 namespace triptych {
 
-/// One statistic: on the sample, on each resample, and with each block left out.
+/// One statistic: on the sample and on each resample.
 struct Resamples {
   double estimate = 0;
   std::vector<double> resampled;  ///< [resamples]
-  std::vector<double> left_out;   ///< [num_blocks]
+  int64_t num_blocks = 0;
 };
 
 /// Means over blocks of each column, [num_columns][num_blocks]. All columns see the same drawn
@@ -23,11 +25,16 @@ struct Resamples {
 [[nodiscard]] std::vector<Resamples> resample_means(std::span<const std::vector<double>> columns,
                                                     const BootstrapOptions& options);
 
-/// The BCa interval; with fewer than 3 blocks (-inf, inf). Takes its argument to sort it in place.
-[[nodiscard]] Interval bca_interval(Resamples resamples, double confidence);
+/// The expanded percentile interval: the quantiles of the resamples at expanded_tail() and one
+/// minus that. With fewer than kMinBlocks blocks (-inf, inf). Takes its argument to sort it in
+/// place.
+[[nodiscard]] Interval percentile_interval(Resamples resamples, double confidence);
 
-/// Distribution function of the standard normal, and its inverse for p in (0, 1).
-[[nodiscard]] double normal_cdf(double x);
-[[nodiscard]] double normal_quantile(double p);
+/// Share of the resamples below the lower bound: Phi(-sqrt(n / (n - 1)) t), where t is the
+/// (1 + confidence) / 2 quantile of Student's distribution with n - 1 degrees of freedom. The root
+/// undoes that a bootstrap divides the variance by n, t that it takes the spread for known.
+/// Preconditions: num_blocks >= 2, confidence in (0, 1).
+/// Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 3.
+[[nodiscard]] double expanded_tail(int64_t num_blocks, double confidence);
 
 }  // namespace triptych

@@ -68,34 +68,32 @@ std::vector<Resamples> log_speedups(std::span<const StackSamples> stacks,
   return resample_means(columns, options);
 }
 
-/// `combine` applied to the estimates, to each resample and to each left-out block.
+/// `combine` applied to the estimates and to each resample of statistics like `model`.
 template <class Combine>
-Resamples map_resamples(size_t num_resamples, size_t num_blocks, const Combine& combine) {
+Resamples map_resamples(const Resamples& model, const Combine& combine) {
+  const size_t num_resamples = model.resampled.size();
   Resamples result;
+  result.num_blocks = model.num_blocks;
   result.estimate = combine([](const Resamples& r) { return r.estimate; });
   result.resampled.reserve(num_resamples);
   for (size_t i = 0; i < num_resamples; ++i) {
     result.resampled.push_back(combine([i](const Resamples& r) { return r.resampled[i]; }));
   }
-  for (size_t i = 0; i < num_blocks; ++i) {
-    result.left_out.push_back(combine([i](const Resamples& r) { return r.left_out[i]; }));
-  }
   return result;
 }
 
 Resamples weighted_sum(std::span<const Resamples> terms, std::span<const double> weights) {
-  return map_resamples(terms.front().resampled.size(), terms.front().left_out.size(),
-                       [&](const auto& value_of) {
-                         double sum = 0;
-                         for (size_t s = 0; s < terms.size(); ++s) {
-                           sum += weights[s] * value_of(terms[s]);
-                         }
-                         return sum;
-                       });
+  return map_resamples(terms.front(), [&](const auto& value_of) {
+    double sum = 0;
+    for (size_t s = 0; s < terms.size(); ++s) {
+      sum += weights[s] * value_of(terms[s]);
+    }
+    return sum;
+  });
 }
 
 Resamples ratio(const Resamples& part, const Resamples& total) {
-  return map_resamples(part.resampled.size(), part.left_out.size(), [&](const auto& value_of) {
+  return map_resamples(part, [&](const auto& value_of) {
     const double numerator = value_of(part);
     const double denominator = value_of(total);
     if (denominator != 0) return numerator / denominator;
@@ -110,7 +108,7 @@ Decomposition decompose(std::string method, std::span<const Row> rows,
   Decomposition result;
   result.method = std::move(method);
   result.log_total = total.estimate;
-  result.log_total_interval = bca_interval(total, options.confidence);
+  result.log_total_interval = percentile_interval(total, options.confidence);
   result.share_refused = result.log_total_interval.lo <= 0 && result.log_total_interval.hi >= 0;
   for (const Row& row : rows) {
     const Resamples log = weighted_sum(speedups, row.weights);
@@ -119,11 +117,11 @@ Decomposition decompose(std::string method, std::span<const Row> rows,
     contribution.from = row.from;
     contribution.to = row.to;
     contribution.log_contribution = log.estimate;
-    contribution.log_interval = bca_interval(log, options.confidence);
+    contribution.log_interval = percentile_interval(log, options.confidence);
     if (result.share_refused) continue;
     Resamples share = ratio(log, total);
     contribution.log_share = share.estimate;
-    contribution.log_share_interval = bca_interval(std::move(share), options.confidence);
+    contribution.log_share_interval = percentile_interval(std::move(share), options.confidence);
   }
   return result;
 }

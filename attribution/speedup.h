@@ -43,8 +43,9 @@ struct Decomposition {
 
 /// Splits ln F of a path first -> ... -> last into its rungs. F is the ratio of geometric means
 /// over blocks, so contributions telescope and sum to ln F. Blocks are resampled, all stacks
-/// together, which keeps their pairing; intervals are BCa (Efron 1987).
-/// Requires >= 2 stacks and >= 1 block; with fewer than 3 blocks intervals are (-inf, inf).
+/// together, which keeps their pairing; intervals are those of
+/// bootstrap_interval(). Requires >= 2 stacks and >= 1 block; with fewer than kMinBlocks blocks
+/// intervals are (-inf, inf).
 /// factor_names has one name per rung.
 [[nodiscard]] Result<Decomposition> decompose_path(std::span<const StackSamples> path,
                                                    std::span<const std::string> factor_names,

@@ -27,12 +27,17 @@ struct BootstrapOptions {
 [[nodiscard]] double quantile(std::span<const double> values, double q);
 [[nodiscard]] double mean(std::span<const double> values);
 
-/// BCa bootstrap interval of statistic(sample of block indices), resampling [0, num_blocks).
-/// Degenerate samples (all resamples equal) give a zero-width interval at the estimate; fewer than
-/// 3 blocks give (-inf, inf). Known bias: a bootstrap of few blocks is too narrow; for the mean of
-/// normal data a nominal 95 % interval covers about 90 % at 10 blocks, 93 % at 20.
+/// With fewer blocks there is no interval: no resample leaves the range of the blocks, and the
+/// range of 4 misses the median of their distribution once in 8 times.
+inline constexpr int64_t kMinBlocks = 5;
+
+/// Expanded percentile interval of statistic(sample of block indices), resampling [0, num_blocks):
+/// a percentile bootstrap whose tails are those of Student's t, so that few blocks give a wide
+/// interval. Degenerate samples (all resamples equal) give a zero-width interval at the estimate;
+/// fewer than kMinBlocks blocks give (-inf, inf). How often such intervals cover, and why they are
+/// not BCa, is in docs/adr/0011-expanded-percentile-intervals.md.
 /// Preconditions: the statistic is never NaN, resamples >= 1, 0 < confidence < 1.
-/// Source: Efron 1987, Better bootstrap confidence intervals.
+/// Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 3.
 [[nodiscard]] Interval bootstrap_interval(
     int64_t num_blocks, const std::function<double(std::span<const int64_t>)>& statistic,
     const BootstrapOptions& options);

@@ -133,6 +133,7 @@ void for_each_field(R& r, Visit&& visit) {
   visit("cell_id", r.cell_id);
   visit("window_ns", r.window_ns);
   visit("tokens", r.tokens);
+  visit("device_id", r.device_id);
   visit("time_class", r.time_class);
   visit("class_group", r.group);
   visit("ns", r.ns);

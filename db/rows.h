@@ -156,11 +156,12 @@ struct PhaseRow {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 };
-/// Time of one class over the decode steps of a cell's newest trace, summed over its devices.
+/// Time of one class on one device over the decode steps of a cell's newest trace.
 struct CellTimeRow {
   int64_t cell_id = 0;
-  int64_t window_ns = 0;  ///< Of all devices; the classes sum to it.
+  int64_t window_ns = 0;  ///< Of all devices together; the classes sum to it.
   int64_t tokens = 0;     ///< Made in the window, times devices.
+  int32_t device_id = 0;
   std::string time_class{};
   std::string group{};
   int64_t ns = 0;

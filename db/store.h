@@ -60,7 +60,7 @@ class Store {
   [[nodiscard]] Result<std::vector<BlockRow>> blocks(int64_t cell_id) const;
   /// The newest trace of a cell, if it has one.
   [[nodiscard]] Result<std::optional<TraceRow>> trace(int64_t cell_id) const;
-  /// Times of the newest traces of a run's cells, by cell and class.
+  /// Times of the newest traces of a run's cells, by cell, device and class.
   [[nodiscard]] Result<std::vector<CellTimeRow>> cell_times(int64_t run_id) const;
   /// v_serving and v_latency of a run.
   [[nodiscard]] Result<std::vector<ServingRow>> serving(int64_t run_id) const;

@@ -195,14 +195,14 @@ Result<std::optional<TraceRow>> Store::trace(int64_t cell_id) const {
 Result<std::vector<CellTimeRow>> Store::cell_times(int64_t run_id) const {
   TRIPTYCH_TRY(
       Statement select,
-      connection_.prepare("SELECT trace.cell_id, trace.window_ns, trace.tokens, time_class.name, "
-                          "time_class.class_group, sum(token_time.ns) "
+      connection_.prepare("SELECT trace.cell_id, trace.window_ns, trace.tokens, "
+                          "token_time.device_id, time_class.name, time_class.class_group, "
+                          "token_time.ns "
                           "FROM trace JOIN token_time USING (trace_id) "
                           "JOIN time_class ON time_class.name = token_time.time_class "
                           "WHERE trace.trace_id IN (SELECT max(trace_id) FROM trace JOIN cell "
                           "USING (cell_id) WHERE cell.run_id = ? GROUP BY cell_id) "
-                          "GROUP BY trace.cell_id, time_class.name "
-                          "ORDER BY trace.cell_id, time_class.ordinal"));
+                          "ORDER BY trace.cell_id, token_time.device_id, time_class.ordinal"));
   select.bind(1, run_id);
   return read_rows<CellTimeRow>(select);
 }

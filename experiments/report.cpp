@@ -15,20 +15,52 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kFormatNames = {"terminal", "markdown", "csv", "json"};
 
-Result<std::unordered_map<int64_t, ReportTokenTime>> load_token_times(const db::Store& store,
-                                                                      int64_t run_id) {
-  TRIPTYCH_TRY(const std::vector<db::CellTimeRow> rows, store.cell_times(run_id));
-  std::unordered_map<int64_t, ReportTokenTime> times;
-  for (const db::CellTimeRow& row : rows) {
-    const auto [found, added] = times.try_emplace(row.cell_id);
-    ReportTokenTime& time = found->second;
-    if (added) time.residual_ns = row.window_ns;
-    time.window_ns = row.window_ns;
-    time.tokens = row.tokens;
-    time.residual_ns -= row.ns;
+void add_class(const db::CellTimeRow& row, ReportTokenTime& time) {
+  const auto same = std::find_if(time.classes.begin(), time.classes.end(),
+                                 [&](const auto& part) { return part.name == row.time_class; });
+  if (same == time.classes.end()) {
     time.classes.push_back({row.time_class, row.group, row.ns});
+  } else {
+    same->ns += row.ns;
   }
-  return times;
+  time.residual_ns -= row.ns;
+}
+
+/// Rows come by device, so a device is new when it is not the last one.
+void add_rank_class(const db::CellTimeRow& row, std::vector<ReportRankTime>& ranks) {
+  if (ranks.empty() || ranks.back().device_id != row.device_id) {
+    ranks.emplace_back().device_id = row.device_id;
+  }
+  add_class(row, ranks.back().time);
+}
+
+/// Every device has the windows of all steps, so each has the same part of their sum.
+void set_windows(ReportCell& cell) {
+  const auto devices = static_cast<int64_t>(cell.ranks.size());
+  for (ReportRankTime& rank : cell.ranks) {
+    rank.time.window_ns = cell.token_time->window_ns / devices;
+    rank.time.tokens = cell.token_time->tokens / devices;
+    rank.time.residual_ns += rank.time.window_ns;
+  }
+  if (devices == 1) cell.ranks.clear();
+}
+
+Status load_token_times(const db::Store& store, int64_t run_id,
+                        std::unordered_map<int64_t, ReportCell>& by_id) {
+  TRIPTYCH_TRY(const std::vector<db::CellTimeRow> rows, store.cell_times(run_id));
+  for (const db::CellTimeRow& row : rows) {
+    ReportCell& cell = by_id[row.cell_id];
+    if (!cell.token_time) {
+      cell.token_time = {.window_ns = row.window_ns,
+                         .tokens = row.tokens,
+                         .residual_ns = row.window_ns,
+                         .classes = {}};
+    }
+    add_class(row, *cell.token_time);
+    add_rank_class(row, cell.ranks);
+  }
+  for (auto& [cell_id, cell] : by_id) set_windows(cell);
+  return {};
 }
 
 /// Percentiles and goodput, where the workload has arrivals or promises: a closed loop without
@@ -70,11 +102,10 @@ Status load_cells(const db::Store& store, ReportData& data,
   TRIPTYCH_TRY(const std::vector<db::CellRow> cells, store.cells(run_id));
   TRIPTYCH_TRY(const std::vector<db::CellFactsRow> facts, store.facts(run_id));
   TRIPTYCH_TRY(const std::vector<db::SummaryRow> summaries, store.summaries(run_id));
-  TRIPTYCH_TRY(auto token_times, load_token_times(store, run_id));
   std::unordered_map<int64_t, ReportCell> by_id;
   for (const db::CellFactsRow& row : facts) by_id[row.cell_id].facts = row;
   for (const db::SummaryRow& row : summaries) by_id[row.cell_id].summaries[row.metric] = row;
-  for (auto& [cell_id, time] : token_times) by_id[cell_id].token_time = std::move(time);
+  TRIPTYCH_RETURN_IF_ERROR(load_token_times(store, run_id, by_id));
   TRIPTYCH_RETURN_IF_ERROR(load_serving(store, run_id, cells, by_id));
   for (const db::CellRow& row : cells) {
     ReportCell& cell = by_id[row.cell_id];

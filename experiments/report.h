@@ -31,11 +31,18 @@ struct ReportTokenTime {
   std::vector<ReportTimeClass> classes;  ///< In the order of kTimeClassNames.
 };
 
+/// The part of one device: its own window, classes and residual.
+struct ReportRankTime {
+  int32_t device_id = 0;  ///< The rank, where ranks are threads of the CPU.
+  ReportTokenTime time;
+};
+
 struct ReportCell {
   db::CellRow row;
   std::optional<db::CellFactsRow> facts;            ///< Absent for cells that did not run.
   std::map<std::string, db::SummaryRow> summaries;  ///< By metric: "tpot_ns", ...
-  std::optional<ReportTokenTime> token_time;
+  std::optional<ReportTokenTime> token_time;        ///< Mean over devices when divided by tokens.
+  std::vector<ReportRankTime> ranks;                ///< By device; empty when there is only one.
   std::optional<db::ServingRow> serving;            ///< With arrivals, promises or a KV budget.
   std::map<std::string, db::LatencyRow> latencies;  ///< The same; by metric: "ttft", ...
   /// Median TPOT / floor of a decode step; absent without both.

@@ -67,6 +67,27 @@ class CsvRows {
   TextTable table_;
 };
 
+std::string rank_name(const ReportRankTime& rank) {
+  return "rank=" + std::to_string(rank.device_id);
+}
+
+void add_token_time(const db::CellRow& cell, const std::string& section, const std::string& method,
+                    const ReportTokenTime& time, CsvRows& rows) {
+  const auto add = [&](const std::string& name, int64_t value, std::string_view unit) {
+    rows.add({.section = section,
+              .comparison = cell.comparison,
+              .stack = cell.stack,
+              .method = method,
+              .name = name,
+              .value = whole(value),
+              .unit = unit});
+  };
+  for (const ReportTimeClass& part : time.classes) add(part.name, part.ns, "ns");
+  add("window", time.window_ns, "ns");
+  add("residual", time.residual_ns, "ns");
+  add("tokens", time.tokens, "tokens");
+}
+
 void add_cell(const ReportCell& cell, CsvRows& rows) {
   const auto add = [&](std::string section, std::string name, Text value, std::string_view unit) {
     rows.add({.section = std::move(section),
@@ -113,12 +134,10 @@ void add_cell(const ReportCell& cell, CsvRows& rows) {
     add("latency", metric + "_p99", exact(row.p99_ns), "ns");
   }
   if (!cell.token_time) return;
-  for (const ReportTimeClass& part : cell.token_time->classes) {
-    add("token_time", part.name, whole(part.ns), "ns");
+  add_token_time(cell.row, "token_time", "", *cell.token_time, rows);
+  for (const ReportRankTime& rank : cell.ranks) {
+    add_token_time(cell.row, "rank_time", rank_name(rank), rank.time, rows);
   }
-  add("token_time", "window", whole(cell.token_time->window_ns), "ns");
-  add("token_time", "residual", whole(cell.token_time->residual_ns), "ns");
-  add("token_time", "tokens", whole(cell.token_time->tokens), "tokens");
 }
 
 void add_factor(const db::DecompositionRow& row, CsvRows& rows) {
@@ -221,6 +240,11 @@ Json cell_json(const ReportCell& cell) {
     json["latencies"] = std::move(latencies);
   }
   if (cell.token_time) json["token_time"] = token_time_json(*cell.token_time);
+  for (const ReportRankTime& rank : cell.ranks) {
+    Json of_rank = {{"rank", rank.device_id}};
+    of_rank.update(token_time_json(rank.time));
+    json["token_time"]["ranks"].push_back(std::move(of_rank));
+  }
   return json;
 }
 

@@ -273,60 +273,80 @@ std::string time_text(const ReportTokenTime& time, int64_t ns) {
                     static_cast<double>(ns) / window * 100);
 }
 
-using Cells = std::span<const ReportCell* const>;
+/// What a table of times has side by side: stacks, or the ranks of one stack.
+struct TimeColumn {
+  std::string name;
+  const ReportTokenTime* time = nullptr;
+};
+using TimeColumns = std::span<const TimeColumn>;
 
-/// Adds a row with the sum, per cell, of the classes that `belongs` accepts; none if all are zero.
-void add_time_row(const std::string& name, Cells cells,
+/// Adds a row with the sum, per column, of the classes that `belongs` accepts; none if all are
+/// zero.
+void add_time_row(const std::string& name, TimeColumns columns,
                   const std::function<bool(const ReportTimeClass&)>& belongs, TextTable& table) {
   std::vector<std::optional<std::string>> row = {name};
   bool any = false;
-  for (const ReportCell* cell : cells) {
+  for (const TimeColumn& column : columns) {
     int64_t ns = 0;
-    for (const ReportTimeClass& part : cell->token_time->classes) {
+    for (const ReportTimeClass& part : column.time->classes) {
       if (belongs(part)) ns += part.ns;
     }
     any = any || ns != 0;
-    row.push_back(time_text(*cell->token_time, ns));
+    row.push_back(time_text(*column.time, ns));
   }
   if (any) table.rows.push_back(std::move(row));
 }
 
-TextTable time_table(Cells cells) {
-  std::vector<std::string> columns = {"us per token"};
-  for (const ReportCell* cell : cells) columns.push_back(shortened(cell->row.stack));
-  TextTable table = make_table(std::move(columns));
+TextTable time_table(TimeColumns columns) {
+  std::vector<std::string> names = {"us per token"};
+  for (const TimeColumn& column : columns) names.push_back(column.name);
+  TextTable table = make_table(std::move(names));
   for (const std::string group : {"compute", "coordination", "memcpy", "unclassified"}) {
     const auto in_group = [&](const ReportTimeClass& part) { return part.group == group; };
-    add_time_row(group, cells, in_group, table);
+    add_time_row(group, columns, in_group, table);
     if (group != "compute" && group != "coordination") continue;  // one class of the same name
     for (const std::string_view name : kTimeClassNames) {
       add_time_row(
-          "  " + std::string(name), cells,
+          "  " + std::string(name), columns,
           [&](const ReportTimeClass& part) { return part.group == group && part.name == name; },
           table);
     }
   }
   add_time_row(
-      "sum", cells, [](const ReportTimeClass&) { return true; }, table);
+      "sum", columns, [](const ReportTimeClass&) { return true; }, table);
   std::vector<std::optional<std::string>> window = {"window - sum"};
-  for (const ReportCell* cell : cells) {
-    window.push_back(str_format("%lld ns", static_cast<long long>(cell->token_time->residual_ns)));
+  for (const TimeColumn& column : columns) {
+    window.push_back(str_format("%lld ns", static_cast<long long>(column.time->residual_ns)));
   }
   table.rows.push_back(std::move(window));
   return table;
 }
 
-void add_token_times(const ReportComparison& comparison, Document& document) {
-  std::vector<const ReportCell*> traced;
-  for (const ReportCell& cell : comparison.cells) {
-    if (cell.token_time && !cell.token_time->classes.empty()) traced.push_back(&cell);
+void add_time_tables(const std::string& caption, TimeColumns columns, Document& document) {
+  if (columns.empty()) return;
+  document.push_back({Kind::kCaption, caption, {}});
+  for (size_t begin = 0; begin < columns.size(); begin += kStacksPerTable) {
+    const size_t count = std::min(kStacksPerTable, columns.size() - begin);
+    document.push_back({Kind::kTable, "", time_table(columns.subspan(begin, count))});
   }
-  if (traced.empty()) return;
-  document.push_back(
-      {Kind::kCaption, "Where a token's time goes (decode steps of the traced pass)", {}});
-  for (size_t begin = 0; begin < traced.size(); begin += kStacksPerTable) {
-    const size_t count = std::min(kStacksPerTable, traced.size() - begin);
-    document.push_back({Kind::kTable, "", time_table(Cells(traced).subspan(begin, count))});
+}
+
+void add_token_times(const ReportComparison& comparison, Document& document) {
+  std::vector<TimeColumn> stacks;
+  for (const ReportCell& cell : comparison.cells) {
+    if (cell.token_time) stacks.push_back({shortened(cell.row.stack), &*cell.token_time});
+  }
+  const bool several = std::any_of(comparison.cells.begin(), comparison.cells.end(),
+                                   [](const ReportCell& cell) { return !cell.ranks.empty(); });
+  add_time_tables(std::string("Where a token's time goes (decode steps of the traced pass") +
+                      (several ? ", mean over ranks)" : ")"),
+                  stacks, document);
+  for (const ReportCell& cell : comparison.cells) {
+    std::vector<TimeColumn> ranks;
+    for (const ReportRankTime& rank : cell.ranks) {
+      ranks.push_back({"rank " + std::to_string(rank.device_id), &rank.time});
+    }
+    add_time_tables("Where it goes on each rank of " + shortened(cell.row.stack), ranks, document);
   }
 }
 

@@ -205,7 +205,8 @@ class Runner {
                       "nothing to run: " + message + "; --force measures again"};
   }
 
-  /// Could `run` hold what this experiment asks for? Enough blocks, and the same decompositions.
+  /// Could `run` hold what this experiment asks for? Enough blocks, in the same order (drift is
+  /// part of what a sequential run measures), and the same decompositions.
   [[nodiscard]] bool covers(const db::RunRow& run) const {
     if (run.plan_hash == prepared_.plan.hash) return true;
     if (run.blocks_planned < spec_.measure.blocks) return false;
@@ -214,7 +215,8 @@ class Runner {
       return a.name == b.name && a.path == b.path && a.corner == b.corner &&
              a.confounded == b.confounded;
     };
-    return earlier && std::ranges::equal(earlier->decompositions, spec_.decompositions, same);
+    return earlier && earlier->measure.interleaved == spec_.measure.interleaved &&
+           std::ranges::equal(earlier->decompositions, spec_.decompositions, same);
   }
 
   Result<RunOutcome> start(const std::vector<Comparison>& comparisons, const std::string& message) {

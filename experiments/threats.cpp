@@ -13,10 +13,8 @@ namespace triptych {
 
 namespace {
 
-// Below 10 blocks a bootstrap interval is too narrow (it has few distinct resamples); below 5 it is
-// hardly an interval at all.
-constexpr int64_t kEnoughBlocks = 10;
-constexpr int64_t kFewestBlocks = 5;
+// From here on a 95 % interval covers about what it names (tests/attribution/coverage_test.cpp).
+constexpr int64_t kEnoughBlocks = 8;
 constexpr double kOutlier = 1.5;            // x the cell's median cost
 constexpr double kDrift = 0.03;             // first against second half of the blocks
 constexpr double kClockDrift = 0.01;        // between arms
@@ -67,9 +65,15 @@ void find_few_blocks(Cells cells, Collector& out) {
     fewest = std::min(fewest, static_cast<int64_t>(cell.blocks.size()));
   }
   if (fewest >= kEnoughBlocks) return;
-  out.add("few_blocks", fewest < kFewestBlocks ? "serious" : "warning",
-          str_format("%lld blocks; intervals are trusted from %lld on",
-                     static_cast<long long>(fewest), static_cast<long long>(kEnoughBlocks)));
+  const bool none = fewest < kMinBlocks;
+  out.add("few_blocks", none ? "serious" : "warning",
+          str_format("%lld blocks; %s", static_cast<long long>(fewest),
+                     none ? str_format("there is no interval below %lld",
+                                       static_cast<long long>(kMinBlocks))
+                                .c_str()
+                          : str_format("intervals cover what they name from %lld on",
+                                       static_cast<long long>(kEnoughBlocks))
+                                .c_str()));
 }
 
 void find_outliers(const CellMeasurement& cell, Collector& out) {

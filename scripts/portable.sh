@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: Triptych contributors
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/gpu-portable/portable/{bin,lib,specs,prompts,traces}: the program, the GPU tests and
+# Makes build/gpu-portable/portable/{bin,lib,scripts,specs,prompts,traces}: the program, the GPU tests and
 # triptych_gpu_check for a GPU machine that has neither compilers nor our libraries. Copy the folder
 # there and run bin/kernels_cuda_test and bin/triptych_gpu_check.
 # shellcheck source-path=SCRIPTDIR

@@ -6,8 +6,8 @@
 A table stands between two markers, and the first names where it comes from:
     <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
     <!-- /table -->
-Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, and from a JSON file `bench_cpu`;
-a database of `-` means an empty table.
+Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, and from a JSON file `bench_cpu`
+and `aa`; a database of `-` means an empty table.
 
 usage: readme_tables.py FILE                          rewrites the tables of FILE
        readme_tables.py FILE --from DATABASE          first lets all of them come from DATABASE
@@ -156,10 +156,22 @@ def bench_cpu(found):
                         f"built from {run['git_sha'][:12]}."]
 
 
+def aa(found):
+    """What scripts/aa.py stored: how many comparisons of a stack with itself show no difference."""
+    run = found["first_run"]
+    blocks = {interval["blocks"] for interval in found["intervals"]}
+    lines = markdown(
+        ["runs", "blocks", "intervals of ln F that cover 0", "median width in ln F", "largest abs(ln F)"],
+        [[str(found["runs"]), ", ".join(str(count) for count in sorted(blocks)), str(found["covered"]),
+          f"{found['median_width']:.4f}", f"{found['largest_abs_ln']:.4f}"]])
+    return lines + ["", f"First run {run['started_utc']}, {run['cpu_model']}, {run['cores']} cores, "
+                        f"built from {run['git_sha'][:12]}."]
+
+
 KINDS = {"stacks": stacks, "decomposition": decomposition, "token_time": token_time,
          "threats": threats, "serving": serving}
 # From a JSON file that a script stored; the name of the experiment is not used.
-JSON_KINDS = {"bench_cpu": bench_cpu}
+JSON_KINDS = {"bench_cpu": bench_cpu, "aa": aa}
 
 
 def origin(database, experiment, name):

@@ -71,14 +71,14 @@ void expect_mirrored(const Interval& a, const Interval& b) {
     EXPECT_TRUE(std::isinf(b.lo));
     return;
   }
-  // Rounding in the acceleration moves the level of the quantile, so wider than kLogTolerance.
-  EXPECT_NEAR(a.lo, -b.hi, 1e-10);
-  EXPECT_NEAR(a.hi, -b.lo, 1e-10);
+  EXPECT_NEAR(a.lo, -b.hi, kLogTolerance);
+  EXPECT_NEAR(a.hi, -b.lo, kLogTolerance);
 }
 
 TEST(DecomposePath, HandComputed) {
-  const std::vector<StackSamples> path = {
-      {"hf", {800, 880, 720, 800}}, {"fp16", {400, 440, 360, 400}}, {"awq", {100, 110, 90, 100}}};
+  const std::vector<StackSamples> path = {{"hf", {800, 880, 720, 800, 840}},
+                                          {"fp16", {400, 440, 360, 400, 420}},
+                                          {"awq", {100, 110, 90, 100, 105}}};
   const std::vector<std::string> names = {"runtime", "kernel_quantization"};
   const Decomposition d = decompose_path(path, names, {}).value();
   EXPECT_EQ(d.method, "path");
@@ -191,14 +191,14 @@ TEST(DecomposePath, TheSameStackTwiceIsRefusedAShare) {
   EXPECT_FALSE(equal.contributions[0].log_share.has_value());
   EXPECT_FALSE(equal.contributions[0].log_share_interval.has_value());
 
-  // With noise of its own, the interval covers 0 for about 90 of 100 pairs (see stats.h); 100
-  // pairs have a standard error of 3.
+  // With noise of its own, the interval covers 0 for about 95 of 100 pairs (coverage_test.cpp); 100
+  // pairs have a standard error of 2.
   int refused = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     path = {stack("a", 100, 0.05, 2 * seed, 10), stack("b", 100, 0.05, 2 * seed + 1, 10)};
     refused += decomposed(path).share_refused ? 1 : 0;
   }
-  EXPECT_GE(refused, 79);
+  EXPECT_GE(refused, 87);
   EXPECT_LT(refused, 100);
 }
 

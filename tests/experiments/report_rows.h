@@ -67,6 +67,17 @@ inline db::CellRow example_cell(const std::string& stack, int64_t index, const s
   return cell;
 }
 
+/// Rank 1 computes less than rank 0 and waits for it.
+inline void add_second_rank(db::TraceRow& trace) {
+  const int64_t fifth = trace.window_ns / 5;
+  trace.token_times.push_back({1, "gemm", "compute", 3 * fifth});
+  trace.token_times.push_back({1, "comm_transfer", "coordination", fifth});
+  trace.token_times.push_back({1, "comm_wait", "coordination", trace.window_ns - 4 * fifth});
+  trace.window_ns *= 2;
+  trace.tokens *= 2;
+  trace.steps *= 2;
+}
+
 inline void add_measurements(db::Store& store, const db::CellRow& cell, double tpot_ns,
                              std::vector<db::SummaryRow>& summaries) {
   summaries.push_back({cell.cell_id, "tpot_ns", tpot_ns, tpot_ns * 0.98, tpot_ns * 1.03, 10});
@@ -100,6 +111,7 @@ inline void add_measurements(db::Store& store, const db::CellRow& cell, double t
                        {0, "launch_gap", "coordination", tenth},
                        {0, "host_wait", "coordination", cell.stack_index == 0 ? 0 : tenth},
                        {0, "unclassified", "unclassified", trace.window_ns - 9 * tenth}};
+  if (cell.stack_index == 2) add_second_rank(trace);
   require(store.insert_trace(trace));
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/strings.h"
@@ -60,8 +61,31 @@ TEST_F(ReportTest, ClassesSumToTheWindow) {
     for (const ReportCell& cell : comparison.cells) {
       if (!cell.token_time) continue;
       EXPECT_EQ(cell.token_time->residual_ns, 0);
+      for (const ReportRankTime& rank : cell.ranks) EXPECT_EQ(rank.time.residual_ns, 0);
     }
   }
+}
+
+TEST_F(ReportTest, RanksSumToTheirCell) {
+  const ReportData data = example();
+  const std::vector<ReportCell>& cells = data.comparisons[0].cells;
+  EXPECT_TRUE(cells[0].ranks.empty()) << "one device: the cell says it all";
+  ASSERT_EQ(cells[2].ranks.size(), 2U);
+  std::map<std::string, int64_t> sums;
+  int64_t window = 0;
+  int64_t tokens = 0;
+  for (const ReportRankTime& rank : cells[2].ranks) {
+    window += rank.time.window_ns;
+    tokens += rank.time.tokens;
+    for (const ReportTimeClass& part : rank.time.classes) sums[part.name] += part.ns;
+  }
+  EXPECT_EQ(window, cells[2].token_time->window_ns);
+  EXPECT_EQ(tokens, cells[2].token_time->tokens);
+  for (const ReportTimeClass& part : cells[2].token_time->classes) {
+    EXPECT_EQ(part.ns, sums[part.name]) << part.name;
+  }
+  EXPECT_EQ(cells[2].ranks[1].device_id, 1);
+  EXPECT_EQ(cells[2].ranks[1].time.classes.size(), 3U);
 }
 
 TEST_F(ReportTest, FloorRatioNeedsBothNumbers) {

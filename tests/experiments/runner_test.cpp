@@ -178,6 +178,20 @@ TEST_F(RunnerTest, MoreBlocksOrAnotherDecompositionIsMeasured) {
   EXPECT_EQ(rows("SELECT count(*) FROM v_decomposition WHERE decomposition = 'pair'"), 1);
 }
 
+TEST_F(RunnerTest, AnotherOrderIsMeasured) {
+  const ExperimentSpec interleaved = folder_.spec();
+  const ExperimentSpec sequential =
+      folder_.spec(test::kTinySpec, {{"measure.order", "sequential"}});
+  run(interleaved);
+  EXPECT_EQ(run(sequential).end, RunEnd::kComplete);
+  EXPECT_EQ(rows("SELECT count(*) FROM run"), 2);
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 80);
+  // Both are held now, each by its own run.
+  EXPECT_EQ(run(interleaved).run_id, 1);
+  EXPECT_EQ(run(sequential).run_id, 2);
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 80);
+}
+
 TEST_F(RunnerTest, OnlyNewComparisonsAreMeasured) {
   run(folder_.spec());
   const RunOutcome outcome =

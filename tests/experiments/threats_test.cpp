@@ -57,7 +57,7 @@ class ThreatsTest : public ::testing::Test {
 TEST_F(ThreatsTest, NoneInAHealthyComparison) { EXPECT_EQ(find(), Found{}); }
 
 TEST_F(ThreatsTest, FewBlocks) {
-  cells_[1].blocks.resize(9);
+  cells_[1].blocks.resize(7);
   EXPECT_EQ(find(), (Found{{"few_blocks", "warning"}}));
   cells_[1].blocks.resize(4);
   EXPECT_EQ(find(), (Found{{"few_blocks", "serious"}}));

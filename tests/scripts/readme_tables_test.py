@@ -102,6 +102,16 @@ class ReadmeTablesTest(unittest.TestCase):
         self.assertIn("1 interleaved rounds, 2026-01-31T12:00:00Z, a CPU, 2 cores, llama-cpp-python 1.2.3,"
                       " built from 0123456789ab.", text)
 
+    def test_aa_comes_from_a_json_file(self):
+        run = {"started_utc": "2026-01-31T12:00:00Z", "cpu_model": "a CPU", "cores": 2,
+               "git_sha": "0123456789abcdef"}
+        found = {"first_run": run, "runs": 3, "covered": 2, "median_width": 0.03, "largest_abs_ln": 0.05,
+                 "intervals": [{"blocks": 10}, {"blocks": 10}, {"blocks": 9}]}
+        (self.folder / "aa.json").write_text(json.dumps(found))
+        text = readme_tables.rewrite(TEXT.replace("stacks toy -", "aa aa aa.json"), self.folder)
+        self.assertIn("| 3 | 9, 10 | 2 | 0.0300 | 0.0500 |", text)
+        self.assertIn("First run 2026-01-31T12:00:00Z, a CPU, 2 cores, built from 0123456789ab.", text)
+
     def test_rewriting_twice_changes_nothing(self):
         once = self.table("stacks")
         self.assertEqual(readme_tables.rewrite(once, self.folder), once)
