@@ -66,14 +66,12 @@ void find_few_blocks(Cells cells, Collector& out) {
   }
   if (fewest >= kEnoughBlocks) return;
   const bool none = fewest < kMinBlocks;
+  const auto blocks = static_cast<long long>(fewest);
   out.add("few_blocks", none ? "serious" : "warning",
-          str_format("%lld blocks; %s", static_cast<long long>(fewest),
-                     none ? str_format("there is no interval below %lld",
-                                       static_cast<long long>(kMinBlocks))
-                                .c_str()
-                          : str_format("intervals cover what they name from %lld on",
-                                       static_cast<long long>(kEnoughBlocks))
-                                .c_str()));
+          none ? str_format("%lld blocks; there is no interval below %lld", blocks,
+                            static_cast<long long>(kMinBlocks))
+               : str_format("%lld blocks; intervals cover what they name from %lld on", blocks,
+                            static_cast<long long>(kEnoughBlocks)));
 }
 
 void find_outliers(const CellMeasurement& cell, Collector& out) {

@@ -203,6 +203,16 @@ TEST(PlanHash, DecompositionIsPartOfThePlan) {
   EXPECT_NE(plan_of(spec).hash, before);
 }
 
+TEST(PlanRules, ARungMayChangeNothing) {
+  ExperimentSpec spec = test_spec();
+  spec.stacks.push_back(spec.stacks[0]);
+  spec.stacks.back().name = "again";
+  spec.decompositions[0].path = {"baseline", "again"};
+  spec.decompositions[0].corner.reset();
+  EXPECT_EQ(error_of(spec), "accepted");
+  EXPECT_EQ(factor_name(spec.stacks.front(), spec.stacks.back()), "identical");
+}
+
 TEST(PlanRules, ARungChangesOneAxis) {
   ExperimentSpec spec = test_spec();
   spec.decompositions[0].path = {"baseline", "full"};
