@@ -5,9 +5,11 @@
 #include <sqlite3.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -146,8 +148,19 @@ Status create(const Connection& connection) {
 // full synchronous mode.
 Status use_write_ahead_log(const Connection& connection) {
   TRIPTYCH_TRY(std::string mode, read_text(connection, "PRAGMA journal_mode"));
-  if (mode != "wal" && mode != "memory") {
-    TRIPTYCH_TRY(mode, read_text(connection, "PRAGMA journal_mode = WAL"));
+  // SQLite asks no busy handler for this change, so that two processes that open a new database at
+  // once would fail; one of them makes the change, and the others then find it made.
+  constexpr int kAttempts = 200;
+  for (int attempt = 1; mode != "wal" && mode != "memory"; ++attempt) {
+    Result<std::string> changed = read_text(connection, "PRAGMA journal_mode = WAL");
+    if (changed) {
+      mode = *changed;
+      break;
+    }
+    if (changed.error().code != ErrorCode::kBusy || attempt == kAttempts) {
+      return Unexpected{changed.error()};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   // With the log, NORMAL syncs at checkpoints only: what a killed process has committed was handed
   // to the kernel by write() and stays; only a power cut can lose the last transactions.
