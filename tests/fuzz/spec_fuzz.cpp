@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target: an experiment spec, its plan and the estimate. The canonical text of an accepted
 // spec parses to the same plan.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "engine/model_config.h"
+#include "engine/checkpoint.h"
 #include "experiments/plan.h"
 #include "experiments/plan_estimate.h"
 #include "experiments/spec.h"
@@ -26,10 +27,13 @@ void check_spec(std::string_view text) {
   TRIPTYCH_CHECK(again.has_value(), again.error().to_string());
   TRIPTYCH_CHECK(again->text == spec->text, "the canonical text is not its own canonical text");
 
-  static const auto config = synthetic_config("llama-3.1-8b");
-  const PlanEstimate estimate = estimate_plan(*spec, *config, {.embed = DType::kF16});
-  TRIPTYCH_CHECK(estimate.weight_bytes > 0 && estimate.kv_bytes > 0 && estimate.moved_bytes > 0,
-                 "an estimate that is not positive");
+  static ModelShapes shapes(*open_synthetic({.synthetic = "llama-3.1-8b"}));
+  constexpr double kMachineBytes = 64e9;
+  const auto estimate = estimate_plan(*spec, shapes, kMachineBytes);
+  TRIPTYCH_CHECK(estimate.has_value(), estimate.error().to_string());
+  TRIPTYCH_CHECK(estimate->weight_bytes > 0 && std::isfinite(estimate->memory_bytes()) &&
+                     std::isfinite(estimate->moved_bytes),
+                 "an estimate that is no size");
   const auto cells = static_cast<int64_t>(spec->stacks.size() * spec->workloads.size());
   if (cells * spec->measure.blocks > kMostPasses) return;
   const auto plan = make_plan(*spec, {});
