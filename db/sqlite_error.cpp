@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 
 namespace triptych::db {
@@ -61,7 +62,11 @@ bool folder_is_writable(const std::filesystem::path& folder) {
 
 Unexpected sqlite_failure(sqlite3* handle, const std::filesystem::path& path) {
   const ErrorCode code = code_of(sqlite3_extended_errcode(handle), path);
-  return fail(code, explain(code, sqlite3_errmsg(handle)), path.string());
+  std::string text = sqlite3_errmsg(handle);
+  // "disk I/O error" alone leaves a full disk, a quota and a broken cable alike.
+  const int system = sqlite3_system_errno(handle);
+  if (code == ErrorCode::kIo && system != 0) text += std::string(": ") + std::strerror(system);
+  return fail(code, explain(code, text), path.string());
 }
 
 Unexpected sqlite_failure(sqlite3* handle) {

@@ -36,7 +36,9 @@ Result<Json> parse_json_object(std::string_view text, const std::string& where) 
   std::optional<std::string> duplicate;
   bool too_deep = false;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    too_deep = too_deep || depth > kMaxJsonDepth;
+    const bool start =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    too_deep = too_deep || (start && depth >= kMaxJsonDepth);  // of what it starts in
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key) {

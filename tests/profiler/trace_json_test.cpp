@@ -277,6 +277,8 @@ TEST(TraceJson, ReadsKinetoRecordsAndProfilerSteps) {
   EXPECT_EQ(memset.bytes, 6291456);
   EXPECT_EQ(memset.end_ns - memset.start_ns, 4960);
   EXPECT_EQ(trace->quality.unlinked, 1);  // the memset
+  // The annotation on the GPU's track, the one that is no step, the operator and the flow.
+  EXPECT_EQ(trace->unused_events, 4);
   EXPECT_EQ(trace->quality.dropped, 0);
   EXPECT_EQ(trace->clock, "realtime");
   EXPECT_THAT(trace->source, HasSubstr(".json"));
@@ -305,6 +307,7 @@ TEST(TraceJson, CountsDeviceRecordsWithoutUsableTimesAsDropped) {
   ASSERT_EQ(trace->activities.size(), 1u);
   EXPECT_EQ(trace->names[trace->activities[0].name_id], "good");
   EXPECT_EQ(trace->quality.dropped, 2 + 4);
+  EXPECT_EQ(trace->unused_events, 1);
 }
 
 TEST(TraceJson, RefusesOverlappingPhases) {
