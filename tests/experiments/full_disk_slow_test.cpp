@@ -42,7 +42,7 @@ TEST(FullDisk, KeepsWhatIsWholeAndResumeAddsTheRest) {
                     {.file_bytes = bytes * static_cast<unsigned>(tenths) / 10});
     EXPECT_EQ(stopped.code, kExitIo) << stopped.out << stopped.err;
     EXPECT_THAT(stopped.err, HasSubstr("triptych: error: " + database + ": "));
-    EXPECT_THAT(stopped.err, HasSubstr("File too large"));
+    EXPECT_THAT(stopped.err, HasSubstr("a limit on the size of files"));
     const ChildEnd blocks = run_program(
         {"query", "SELECT count(*) AS n FROM block", "--db", database, "--format", "csv"});
     const bool any = blocks.code == kExitOk && blocks.out != "n\n0\n";
