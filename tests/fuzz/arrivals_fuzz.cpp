@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TRIPTYCH_CHECK(!trace->arrivals.empty() && trace->arrivals.front().arrival_ns == 0,
                  "a trace that does not start at 0");
   for (const double speed : {1.0, 1e-6, 1e6}) {  // the ends of what a spec may say
-    const ArrivalSpec spec{.kind = ArrivalSpec::Kind::kTrace, .speed = speed, .lengths = true};
+    const ArrivalSpec spec{
+        .kind = ArrivalSpec::Kind::kTrace, .trace = "t", .speed = speed, .lengths = true};
     std::vector<Request> requests(trace->arrivals.size());
     for (Request& request : requests) {
       request.prompt.resize(64);
