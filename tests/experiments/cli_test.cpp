@@ -495,6 +495,22 @@ TEST_F(CliTest, PromptsThatTheModelCannotReadWriteNothing) {
   EXPECT_FALSE(fs::exists(database));
 }
 
+TEST_F(CliTest, PromptsThatAreNoneAreBadInput) {
+  const std::string database = path("none.sqlite");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"text\": \"a\"}\n{\"text\": \"\"}\n", "none.jsonl:2: \"text\" is empty"},
+      {"{\"token_ids\": []}\n", "none.jsonl:1: \"token_ids\" is not a list of numbers"},
+      {"\n\n", "none.jsonl: the prompt pool is empty"}};
+  for (const auto& [text, message] : cases) {
+    const std::string pool = write("none.jsonl", text);
+    const Ended ended =
+        run({"run", tiny_spec(), "--db", database, "--set", "workload.prompts=" + pool});
+    EXPECT_EQ(ended.code, kExitBadInput) << text;
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
+  EXPECT_FALSE(fs::exists(database));
+}
+
 TEST_F(CliTest, ATraceWithoutRecordsSaysSo) {
   const Ended ended = run({"attribute", write("none.json", "{\"traceEvents\": []}")});
   EXPECT_EQ(ended.code, kExitOk);
