@@ -283,6 +283,12 @@ class TraceBuilder {
     } else {
       return false;  // somebody else's annotation
     }
+    // More than any step has: a fault of the file, and sums over all steps stay in range.
+    constexpr int64_t kMostTokens = 1 << 24;
+    if (phase.tokens < 0 || phase.tokens > kMostTokens) {
+      ++lost_;
+      return true;
+    }
     place(event, phase, trace_.phases, undrawn_phases_);
     return true;
   }

@@ -310,6 +310,20 @@ TEST(TraceJson, CountsDeviceRecordsWithoutUsableTimesAsDropped) {
   EXPECT_EQ(trace->unused_events, 1);
 }
 
+TEST(TraceJson, CountsPhasesOfImpossibleSizeAsDropped) {
+  const Result<Trace> trace = read(R"([
+      {"ph": "X", "cat": "user_annotation", "name": "decode 0", "ts": 0, "dur": 1,
+       "args": {"kind": "decode", "index": 0, "tokens": 9223372036854775807}},
+      {"ph": "X", "cat": "user_annotation", "name": "decode 1", "ts": 2, "dur": 1,
+       "args": {"kind": "decode", "index": 1, "tokens": -1}},
+      {"ph": "X", "cat": "user_annotation", "name": "decode 2", "ts": 4, "dur": 1,
+       "args": {"kind": "decode", "index": 2, "tokens": 16777216}}])");
+  ASSERT_TRUE(trace) << trace.error().to_string();
+  ASSERT_EQ(trace->phases.size(), 1u);
+  EXPECT_EQ(trace->phases[0].index, 2);
+  EXPECT_EQ(trace->quality.dropped, 2);
+}
+
 TEST(TraceJson, RefusesOverlappingPhases) {
   const Result<Trace> trace = read(
       R"([{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 5, "dur": 10},
