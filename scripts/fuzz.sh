@@ -6,11 +6,12 @@
 # programs are not there. New inputs go to build/fuzz/corpus/TARGET, inputs that fail, with the log, to
 # build/fuzz/crashes. One line a target; exit 1 if an input failed.
 #
-# On another machine: copy bin/, this script and tests/fuzz/, then FUZZ_BIN=bin FUZZ_OUT=out fuzz.sh.
+# The programs need only glibc. For another machine: tar cJf fuzz.tar.xz scripts/fuzz.sh tests/fuzz
+# build/fuzz/bin; there: tar xf fuzz.tar.xz && scripts/fuzz.sh 600
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-out=${FUZZ_OUT:-$root/build/fuzz}
-bin=${FUZZ_BIN:-$root/build/fuzz/bin}
+out=$root/build/fuzz
+bin=$out/bin
 seconds=${1:-60}
 shift || true
 

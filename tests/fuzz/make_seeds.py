@@ -164,16 +164,9 @@ def safetensors_seeds():
 
 
 def small_vocabulary(reference, most):
-    """A golden tokenizer cut to its first `most` tokens and the merges that are left of it."""
+    """A golden tokenizer cut to the tokens with ids below `most` and the merges that are left."""
     model = reference["model"]
-    added = {token["content"] for token in reference["added_tokens"]}
-    named = json.dumps(reference.get("post_processor"))
-    kept = sorted(model["vocab"].items(), key=lambda item: item[1])
-    kept = [name for name, _ in kept if name in added or f'"{name}"' in named][:20] + [
-        name for name, _ in kept if name not in added][:most]
-    model["vocab"] = {name: index for index, name in enumerate(dict.fromkeys(kept))}
-    for token in reference["added_tokens"]:
-        token["id"] = model["vocab"].setdefault(token["content"], len(model["vocab"]))
+    model["vocab"] = {name: index for name, index in model["vocab"].items() if index < most}
     model["merges"] = [merge for merge in model["merges"]
                        if all(part in model["vocab"] for part in [*merge, "".join(merge)])][:40]
     return json.dumps(reference, ensure_ascii=False)
