@@ -11,7 +11,6 @@
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "base/units.h"
 #include "engine/executor.h"
 #include "engine/generation.h"
 #include "engine/memory_need.h"
