@@ -47,7 +47,7 @@ fuzz_one() {
   local executions slowest coverage
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   slowest=$(sed -n 's/^stat::slowest_unit_time_sec: *//p' "$log")
-  coverage=$(grep -o 'cov: [0-9]* ft: [0-9]*' "$log" | tail -1)
+  coverage=$(grep -ao 'cov: [0-9]* ft: [0-9]*' "$log" | tail -1)
   printf '%-16s %10s runs  %-22s slowest %s s  %s\n' "$name" "${executions:-?}" "${coverage:-?}" \
     "${slowest:-?}" "$([ $status = 0 ] && echo ok || echo "FAILED ($status): $log")"
   return $status
