@@ -16,6 +16,8 @@ namespace {
 
 // 104 days. A longer trace has a broken clock, and sums over fewer than 1024 devices stay in range.
 constexpr int64_t kLongestSpanNs = int64_t{1} << 53;
+constexpr size_t kMostDevices = 1023;
+constexpr size_t kMostRows = 10'000'000;  // of steps: 1.5 GB; eight devices for a million steps
 
 struct DeviceRecords {
   std::array<std::vector<TimeInterval>, kNumTimeClasses> by_class;
@@ -188,6 +190,13 @@ Result<Attribution> attribute(const Trace& trace, const Classifier& classifier,
   const IntervalSet in_phases(std::move(spans));
 
   const size_t num_devices = collected.devices.size();
+  if (num_devices > kMostDevices || phases.size() * num_devices > kMostRows) {
+    return fail(ErrorCode::kCorrupt,
+                str_format("%zu devices and %zu phases; at most %zu devices and %zu pairs of both "
+                           "are divided",
+                           num_devices, phases.size(), kMostDevices, kMostRows),
+                trace.source);
+  }
   result.steps.resize(phases.size() * num_devices);
   for (auto& [device_id, records] : collected.devices) {
     TRIPTYCH_TRY(const TimeInterval window, device_window(records, phases));

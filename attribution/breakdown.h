@@ -60,8 +60,9 @@ struct Attribution {
 /// Zero-time and inverted records are left out and counted in `quality`. The order of
 /// trace.activities does not matter; O(n log n), O(n) when they are sorted.
 /// Errors: kCorrupt if quality.dropped > 0 and !allow_dropped (a trace with holes cannot be
-/// divided), if phases overlap, or if the trace spans more than 104 days. A trace without device
-/// records gives no rows; one without phases gives no steps.
+/// divided), if phases overlap, if the trace spans more than 104 days, or has more than 1023
+/// devices or 10^7 pairs of a device and a phase. A trace without device records gives no rows; one
+/// without phases gives no steps.
 [[nodiscard]] Result<Attribution> attribute(const Trace& trace, const Classifier& classifier,
                                             bool allow_dropped = false);
 

@@ -30,9 +30,8 @@ enum class TimeClass : uint8_t {
 };
 
 inline constexpr std::array<std::string_view, 13> kTimeClassNames = {
-    "gemm",          "attention", "norm", "elementwise", "sampling",     "quantize",
-    "comm_transfer", "comm_wait", "sync", "memcpy",      "unclassified", "launch_gap",
-    "host_wait"};
+    "gemm",      "attention", "norm",   "elementwise",  "sampling",   "quantize", "comm_transfer",
+    "comm_wait", "sync",      "memcpy", "unclassified", "launch_gap", "host_wait"};
 inline constexpr size_t kNumTimeClasses = kTimeClassNames.size();
 
 [[nodiscard]] constexpr bool is_compute(TimeClass c) { return c <= TimeClass::kQuantize; }

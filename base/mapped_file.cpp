@@ -32,7 +32,11 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (file.fd < 0) return system_error(path);
   struct stat info {};
   if (::fstat(file.fd, &info) != 0) return system_error(path);
-  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::kIo, "not a regular file", path.string());
+  if (!S_ISREG(info.st_mode)) {  // the wrong name was given; nothing was refused
+    return fail(ErrorCode::kInvalidArgument,
+                S_ISDIR(info.st_mode) ? "is a folder, expected a file" : "is no regular file",
+                path.string());
+  }
 
   MappedFile mapped;
   mapped.path_ = path;

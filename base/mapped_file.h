@@ -15,7 +15,8 @@ namespace triptych {
 
 class MappedFile {
  public:
-  /// Maps `path` read-only. Errors: kNotFound, kIo. An empty file gives an empty view.
+  /// Maps `path` read-only. Errors: kNotFound, kIo; kInvalidArgument for a folder or a
+  /// device. An empty file gives an empty view.
   [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile() = default;

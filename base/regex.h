@@ -16,8 +16,8 @@ namespace triptych {
 
 class Regex {
  public:
-  /// Compiles `pattern` in UTF mode with Unicode properties. Errors: kInvalidArgument with the
-  /// offset of the fault.
+  /// Compiles `pattern` in UTF mode with Unicode properties, without `\C`, which would match a part
+  /// of a character. Errors: kInvalidArgument with the offset of the fault.
   [[nodiscard]] static Result<Regex> compile(std::string_view pattern);
 
   Regex(Regex&&) noexcept;

@@ -22,8 +22,7 @@ namespace fs = std::filesystem;
 Status check_place(const fs::path& path, OpenMode mode) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
-    return fail(ErrorCode::kInvalidArgument, "is a folder, expected a database file",
-                path.string());
+    return fail(ErrorCode::kCorrupt, "is a folder, expected a database file", path.string());
   }
   const fs::path folder = path.parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {

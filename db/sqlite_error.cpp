@@ -38,6 +38,12 @@ ErrorCode code_of(int extended, const std::filesystem::path& path) {
   }
 }
 
+/// SQLite's "disk I/O error" has the system's reason no more when it is told.
+bool is_refused_write(int extended) {
+  return extended == SQLITE_IOERR_WRITE || extended == SQLITE_IOERR_TRUNCATE ||
+         extended == SQLITE_IOERR_FSYNC || extended == SQLITE_IOERR_SHMSIZE;
+}
+
 std::string explain(ErrorCode code, const std::string& text) {
   switch (code) {
     case ErrorCode::kBusy:
@@ -60,8 +66,13 @@ bool folder_is_writable(const std::filesystem::path& folder) {
 }
 
 Unexpected sqlite_failure(sqlite3* handle, const std::filesystem::path& path) {
-  const ErrorCode code = code_of(sqlite3_extended_errcode(handle), path);
-  return fail(code, explain(code, sqlite3_errmsg(handle)), path.string());
+  const int extended = sqlite3_extended_errcode(handle);
+  const ErrorCode code = code_of(extended, path);
+  std::string text = sqlite3_errmsg(handle);
+  if (is_refused_write(extended)) {
+    text += " while writing: a full disk, a quota or a limit on the size of files";
+  }
+  return fail(code, explain(code, text), path.string());
 }
 
 Unexpected sqlite_failure(sqlite3* handle) {

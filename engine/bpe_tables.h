@@ -87,7 +87,8 @@ struct BpeTables {
 };
 
 /// Errors: kCorrupt (duplicate token, merge without its parts, id out of range), kInvalidArgument
-/// (bad pattern), kUnsupported (a scored token of more than 1024 bytes).
+/// (bad pattern), kUnsupported (a scored token of more than 1024 bytes, replacements that let a
+/// text grow without bound).
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_bpe_tokenizer(BpeTables tables);
 
 }  // namespace triptych

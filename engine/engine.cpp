@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <new>
@@ -13,9 +11,9 @@
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "base/units.h"
 #include "engine/executor.h"
 #include "engine/generation.h"
+#include "engine/memory_need.h"
 #include "engine/model_runner.h"
 #include "engine/shard.h"
 #include "kernels/cpu/linear.h"
@@ -285,26 +283,6 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
   return {};
 }
 
-/// Whether the engine at its fullest fits the machine, so that it fails with arithmetic and not in
-/// the hands of the kernel's out-of-memory killer. In double: the sizes are the user's.
-Status check_memory(const Executor::Shards& shards, const EngineOptions& options) {
-  const auto weights = static_cast<double>(weight_bytes(shards));
-  double kv = 0;
-  double activations = 0;
-  for (const auto& shard : shards) {
-    const ModelRunner::Sizes sizes = ModelRunner::sizes(*shard, options);
-    kv += sizes.kv_bytes;
-    activations += sizes.activation_bytes;
-  }
-  const auto physical =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  if (weights + kv + activations <= physical) return {};
-  return fail(ErrorCode::kOutOfMemory, "weights " + format_bytes(weights) + " + KV cache " +
-                                           format_bytes(kv) + " + activations " +
-                                           format_bytes(activations) + " exceed the machine's " +
-                                           format_bytes(physical));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> weights,
@@ -315,7 +293,7 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> 
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();
   try {
     TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
-    TRIPTYCH_RETURN_IF_ERROR(check_memory(shards, options));
+    TRIPTYCH_RETURN_IF_ERROR(check_memory(memory_need(shards, options), machine_memory_bytes()));
     return std::unique_ptr<Engine>(
         std::make_unique<BuiltinEngine>(std::move(weights), std::move(shards), resolved));
   } catch (const std::bad_alloc&) {

@@ -211,7 +211,14 @@ Result<ModelConfig> read_config(const Gguf& file, std::string name) {
   for (const auto& [key, id] : {std::pair{"tokenizer.ggml.bos_token_id", &config.bos_token_id},
                                 std::pair{"tokenizer.ggml.eos_token_id", &config.eos_token_id}}) {
     TRIPTYCH_TRY(const auto value, file.integer(key));
-    if (value) *id = static_cast<int32_t>(*value);
+    if (!value) continue;
+    if (*value < 0 || *value > INT32_MAX) {
+      return fail(
+          ErrorCode::kCorrupt,
+          str_format("\"%s\" is %lld, expected a token id", key, static_cast<long long>(*value)),
+          file.where());
+    }
+    *id = static_cast<int32_t>(*value);
   }
   return config;
 }

@@ -34,7 +34,11 @@ Result<const Json*> lookup(const Json& object, const char* key, const std::strin
 Result<Json> parse_json_object(std::string_view text, const std::string& where) {
   std::vector<std::unordered_set<std::string>> open_objects;
   std::optional<std::string> duplicate;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    const bool start =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    too_deep = too_deep || (start && depth >= kMaxJsonDepth);  // of what it starts in
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key) {
@@ -48,6 +52,10 @@ Result<Json> parse_json_object(std::string_view text, const std::string& where) 
     value = Json::parse(text, watch);
   } catch (const Json::exception& error) {
     return fail(ErrorCode::kCorrupt, error.what(), where);
+  }
+  if (too_deep) {
+    return fail(ErrorCode::kCorrupt,
+                "nests deeper than " + std::to_string(kMaxJsonDepth) + " levels", where);
   }
   if (duplicate) {
     return fail(ErrorCode::kCorrupt, "key \"" + *duplicate + "\" appears twice in one object",

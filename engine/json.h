@@ -15,8 +15,12 @@ namespace triptych {
 
 using Json = nlohmann::json;
 
+/// Deepest nesting of objects and arrays; known model files have below 10 levels. Copies and dumps
+/// of a Json recurse, so the bound keeps a hostile file from exhausting the stack.
+inline constexpr int kMaxJsonDepth = 64;
+
 /// An object at the top. Errors: kCorrupt with the place of a syntax error, for a key that appears
-/// twice in one object, or for another kind of value.
+/// twice in one object, for another kind of value, or beyond kMaxJsonDepth.
 [[nodiscard]] Result<Json> parse_json_object(std::string_view text, const std::string& where);
 
 /// Member `key` of `object`; nothing if it is absent or null. Errors: kCorrupt naming the key, the

@@ -68,8 +68,10 @@ Status validate_rope(const ModelConfig& config, std::string_view where) {
   if (!positive(scaling.high_freq_factor - scaling.low_freq_factor)) {
     return bad("high_freq_factor", scaling.high_freq_factor, "more than low_freq_factor");
   }
-  if (!positive(scaling.original_max_position)) {
-    return bad("original_max_position_embeddings", scaling.original_max_position, "> 0");
+  // A number of positions: whole, and of the size that max_position may have.
+  if (!positive(scaling.original_max_position) || scaling.original_max_position >= 0x1p31) {
+    return bad("original_max_position_embeddings", scaling.original_max_position,
+               "more than 0 and below 2^31");
   }
   return {};
 }

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/normalizer.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/strings.h"
 #include "base/unicode.h"
 #include "engine/split_patterns.h"
 
@@ -37,12 +39,28 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   return result += text.substr(end);
 }
 
+Status check_growth(size_t& factor, size_t pattern_bytes, std::string_view content,
+                    const std::string& where) {
+  const size_t longer = (content.size() + pattern_bytes - 1) / pattern_bytes;
+  factor *= std::max<size_t>(std::min(longer, kMaxGrowth + 1), 1);
+  if (factor <= kMaxGrowth) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      str_format("its replacements can make a text more than %zu times as long", kMaxGrowth),
+      where);
+}
+
 Result<Normalizer> Normalizer::make(std::span<const NormalizerStep> steps,
                                     const std::string& where) {
   Normalizer normalizer;
+  size_t growth = 1;
   for (const NormalizerStep& step : steps) {
     Step made{step, std::nullopt};
+    if (step.kind == NormalizerStep::Kind::kReplace && !step.pattern.empty()) {
+      TRIPTYCH_RETURN_IF_ERROR(check_growth(growth, step.pattern.size(), step.content, where));
+    }
     if (step.kind == NormalizerStep::Kind::kReplaceRegex) {
+      TRIPTYCH_RETURN_IF_ERROR(check_growth(growth, 1, step.content, where));
       TRIPTYCH_TRY(made.regex, compile_tokenizer_pattern(step.pattern, where));
     }
     normalizer.steps_.push_back(std::move(made));

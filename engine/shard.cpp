@@ -112,7 +112,8 @@ class Sharder {
   }
 
   static WeightView rows(const WeightView& w, ShardRange range) {
-    return {w.row(range.first), w.dtype, range.count, w.columns};
+    const bool numbers = w.data != nullptr;
+    return {numbers ? w.row(range.first) : nullptr, w.dtype, range.count, w.columns};
   }
 
   Result<WeightView> columns(const WeightView& w, ShardRange range, const std::string& name) {
@@ -127,6 +128,7 @@ class Sharder {
                      static_cast<long long>(range.count)));
     }
     WeightView view{nullptr, w.dtype, w.rows, range.count};
+    if (w.data == nullptr) return view;
     std::vector<std::byte> bytes(static_cast<size_t>(view.bytes()));
     const int64_t width = row_bytes(w.dtype, range.count);
     const int64_t offset = row_bytes(w.dtype, range.first);

@@ -33,7 +33,8 @@ struct ShardRange {
 ///   biases             those of its heads
 ///   embed, norms       whole
 /// KV heads are replicated when there are fewer of them than ranks. Intermediate and vocabulary
-/// need not divide evenly. The config keeps hidden_size and vocab_size and has this rank's heads
+/// need not divide evenly. Shapes without numbers (weight_shapes.h) give shapes of shards. The
+/// config keeps hidden_size and vocab_size and has this rank's heads
 /// and intermediate_size. The shard keeps `whole` alive; tp = 1 gives `whole` itself.
 /// Errors: as check_tensor_parallel(); kUnsupported naming tp and the tensor whose columns cannot
 /// be cut between blocks.

@@ -42,7 +42,7 @@ class BpeTokenizer final : public Tokenizer {
   [[nodiscard]] std::span<const int32_t> suffix() const override { return suffix_; }
 
  private:
-  Status check_ids(const BpeTables& tables) const;
+  Status check_tables(const BpeTables& tables) const;
   void add_added_tokens(const BpeTables& tables);
   void add_bytes(const BpeTables& tables);
   [[nodiscard]] std::string token_bytes(const std::string& token) const;
@@ -64,7 +64,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<int32_t> suffix_;
 };
 
-Status BpeTokenizer::check_ids(const BpeTables& tables) const {
+Status BpeTokenizer::check_tables(const BpeTables& tables) const {
   const auto check = [&](const char* what, int32_t id) -> Status {
     const bool known = id >= 0 && static_cast<size_t>(id) < tables.tokens.size() &&
                        !tables.tokens[static_cast<size_t>(id)].empty();
@@ -80,6 +80,11 @@ Status BpeTokenizer::check_ids(const BpeTables& tables) const {
     if (is_valid_utf8(tables.tokens[static_cast<size_t>(token.id)])) continue;
     return fail(ErrorCode::kCorrupt, str_format("special token %d is not UTF-8 text", token.id),
                 tables.where);
+  }
+  size_t growth = 1;
+  for (const auto& [pattern, content] : tables.decoder.replacements) {
+    if (pattern.empty()) continue;  // replaces nothing
+    TRIPTYCH_RETURN_IF_ERROR(check_growth(growth, pattern.size(), content, tables.where));
   }
   for (const int32_t id : tables.prefix) TRIPTYCH_RETURN_IF_ERROR(check("leading", id));
   for (const int32_t id : tables.suffix) TRIPTYCH_RETURN_IF_ERROR(check("trailing", id));
@@ -130,7 +135,7 @@ void BpeTokenizer::add_bytes(const BpeTables& tables) {
 
 Result<std::shared_ptr<const Tokenizer>> BpeTokenizer::make(BpeTables tables) {
   auto tokenizer = std::make_shared<BpeTokenizer>();
-  TRIPTYCH_RETURN_IF_ERROR(tokenizer->check_ids(tables));
+  TRIPTYCH_RETURN_IF_ERROR(tokenizer->check_tables(tables));
   TRIPTYCH_RETURN_IF_ERROR(tokenizer->model_.build(tables));
   TRIPTYCH_TRY(tokenizer->normalizer_, Normalizer::make(tables.normalizer, tables.where));
   TRIPTYCH_TRY(tokenizer->pre_tokenizer_, PreTokenizer::make(tables.pre_tokenizer, tables.where));

@@ -72,17 +72,12 @@ Result<std::vector<float>> Loader::vector(const std::string& name) {
 
 Result<WeightView> Loader::linear(const std::string& name) {
   TRIPTYCH_TRY(const auto stored, weights_->checkpoint->tensor(name));
-  // All of these have 4-bit codes and a scale per 32 elements.
-  const bool fine_enough =
-      stored.dtype == DType::kQ4_0 || stored.dtype == DType::kQ4_1 || stored.dtype == DType::kQ4_K;
-  const bool keep = scheme_.scheme == WeightScheme::kW4A16G32 && fine_enough;
-  return bring_to(name, stored, keep ? stored.dtype : scheme_.linear.value_or(stored.dtype));
+  return bring_to(name, stored, loaded_dtype(scheme_.scheme, stored.dtype, false));
 }
 
 Result<WeightView> Loader::table(const std::string& name) {
   TRIPTYCH_TRY(const auto stored, weights_->checkpoint->tensor(name));
-  const bool keep = scheme_.linear && is_quantized(*scheme_.linear) && is_quantized(stored.dtype);
-  return bring_to(name, stored, keep ? stored.dtype : scheme_.table.value_or(stored.dtype));
+  return bring_to(name, stored, loaded_dtype(scheme_.scheme, stored.dtype, true));
 }
 
 Result<WeightView> Loader::bring_to(const std::string& name, const WeightView& stored,
@@ -187,6 +182,19 @@ Result<WeightScheme> parse_weight_scheme(std::string_view text) {
   return fail(
       ErrorCode::kInvalidArgument,
       "\"" + std::string(text) + "\" is no weight scheme, expected one of " + join(names, ", "));
+}
+
+DType loaded_dtype(WeightScheme scheme, DType stored, bool table) {
+  const SchemeInfo& info = scheme_info(scheme);
+  if (table) {
+    const bool keep = info.linear && is_quantized(*info.linear) && is_quantized(stored);
+    return keep ? stored : info.table.value_or(stored);
+  }
+  // All of these have 4-bit codes and a scale per 32 elements.
+  const bool fine_enough =
+      stored == DType::kQ4_0 || stored == DType::kQ4_1 || stored == DType::kQ4_K;
+  const bool keep = scheme == WeightScheme::kW4A16G32 && fine_enough;
+  return keep ? stored : info.linear.value_or(stored);
 }
 
 int64_t ModelWeights::bytes() const {

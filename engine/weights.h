@@ -30,6 +30,10 @@ enum class WeightScheme : uint8_t {
 /// Errors: kInvalidArgument listing the names.
 [[nodiscard]] Result<WeightScheme> parse_weight_scheme(std::string_view text);
 
+/// The type that a matrix stored as `stored` is brought to; `table` says embedding or lm_head. See
+/// ModelWeights for the rules.
+[[nodiscard]] DType loaded_dtype(WeightScheme scheme, DType stored, bool table);
+
 struct LayerWeights {
   std::vector<float> attn_norm;
   WeightView q, k, v, o;

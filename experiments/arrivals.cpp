@@ -26,12 +26,16 @@ Unexpected refuse(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
 }
 
+/// A scalar as it is written; a list in a list in a list would be dumped by recursion.
+std::string excerpt(const Json& value) {
+  return value.is_structured() ? std::string("a list or an object") : value.dump().substr(0, 40);
+}
+
 Result<std::optional<int64_t>> json_length(const Json& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end()) return std::optional<int64_t>();
   if (!found->is_number_integer() || *found < 1 || *found > kMostTokens) {
-    return refuse(str_format("\"%s\" is %s, expected 1 to %lld", key,
-                             found->dump().substr(0, 40).c_str(),
+    return refuse(str_format("\"%s\" is %s, expected 1 to %lld", key, excerpt(*found).c_str(),
                              static_cast<long long>(kMostTokens)));
   }
   return std::optional<int64_t>(found->get<int64_t>());
@@ -47,8 +51,7 @@ Result<Arrival> parse_json_line(std::string_view line) {
   const Json& time = entry["timestamp"];
   const double ns = time.is_number() ? time.get<double>() * 1e6 : -1;
   if (!(ns >= 0 && ns <= kLongestNs)) {
-    return refuse("\"timestamp\" is " + time.dump().substr(0, 40) +
-                  ", expected ms from 0 to one year");
+    return refuse("\"timestamp\" is " + excerpt(time) + ", expected ms from 0 to one year");
   }
   Arrival arrival;
   arrival.arrival_ns = std::llround(ns);
@@ -117,6 +120,9 @@ Result<Arrival> parse_csv_line(std::string_view line) {
   return arrival;
 }
 
+/// Shortest decimal text: 4, 0.5, 1e-05.
+std::string number_text(double value) { return str_format("%.12g", value); }
+
 std::string place(const ArrivalTrace& trace, int line) {
   return trace.path.string() + ":" + std::to_string(line);
 }
@@ -141,9 +147,6 @@ Status apply_lengths(const ArrivalTrace& trace, const Arrival& arrival, Request&
   request.max_new_tokens = *arrival.output_tokens;
   return {};
 }
-
-/// Shortest decimal text: 4, 0.5, 1e-05.
-std::string number_text(double value) { return str_format("%.12g", value); }
 
 }  // namespace
 
@@ -221,7 +224,15 @@ Status schedule_arrivals(const ArrivalSpec& arrivals, const ArrivalTrace* trace,
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     const Arrival& arrival = trace->arrivals[i];
-    requests[i].arrival_ns = std::llround(static_cast<double>(arrival.arrival_ns) / arrivals.speed);
+    const double arrival_ns = static_cast<double>(arrival.arrival_ns) / arrivals.speed;
+    if (arrival_ns > kLongestNs) {
+      return fail(ErrorCode::kInvalidArgument,
+                  str_format("at speed %s this request would come after %.3g days, expected one "
+                             "year at most",
+                             number_text(arrivals.speed).c_str(), arrival_ns / 86400e9),
+                  place(*trace, arrival.line));
+    }
+    requests[i].arrival_ns = std::llround(arrival_ns);
     if (arrivals.lengths) TRIPTYCH_RETURN_IF_ERROR(apply_lengths(*trace, arrival, requests[i]));
   }
   return {};

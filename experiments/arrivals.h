@@ -63,7 +63,7 @@ struct ArrivalTrace {
 /// to that of the trace. `trace` is null unless arrivals.kind is kTrace. Poisson gaps are drawn
 /// from `seed`, so that every stack and block sees the same times. Errors: kInvalidArgument when
 /// the trace has fewer entries than there are requests, or at `file:line` when an entry has no
-/// length or one that exceeds that of the request.
+/// length or one that exceeds that of the request, or would come after more than a year.
 [[nodiscard]] Status schedule_arrivals(const ArrivalSpec& arrivals, const ArrivalTrace* trace,
                                        uint64_t seed, std::span<Request> requests);
 

@@ -259,7 +259,7 @@ int run_cli(std::span<const std::string> args, CliStreams streams) {
     return kExitOutOfMemory;
   }
   streams.out.flush();
-  if (code == kExitOk && !streams.out) {
+  if ((code == kExitOk || code == kExitPartial) && !streams.out) {
     streams.err << "triptych: error: the output cannot be written\n";
     return kExitIo;
   }

@@ -46,13 +46,17 @@ int run_plan(const Arguments& arguments, CliStreams streams) {
   const auto stored = read_stored(arguments.database());
   if (!stored) return report_error(stored.error(), ErrorSubject::kDatabase, streams);
 
-  const ModelConfig& config = prepared->checkpoint->config();
-  const auto model = describe_stored(*prepared->checkpoint);
-  if (!model) return report_error(model.error(), ErrorSubject::kInput, streams);
-  const PlanEstimate estimate = estimate_plan(*spec, config, *model);
+  ModelShapes shapes(prepared->checkpoint);
+  const auto estimate = estimate_plan(*spec, shapes, machine_memory_bytes());
+  if (!estimate) return report_error(estimate.error(), ErrorSubject::kInput, streams);
   streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
-                             estimate, available_memory_bytes(), *stored});
-  return kExitOk;
+                             *estimate, available_memory_bytes(), *stored});
+  for (const CellTooLarge& cell : estimate->too_large) {
+    streams.err << "triptych: error: " << spec->stacks[cell.stack].name << "@"
+                << spec->workloads[cell.workload].label() << " does not fit: " << cell.reason
+                << "\n";
+  }
+  return estimate->too_large.empty() ? kExitOk : kExitOutOfMemory;
 }
 
 }  // namespace
@@ -63,7 +67,11 @@ const Command kPlan = {
     .synopsis = "SPEC [options]",
     .details =
         "Checks the spec and prints its cells with their content hashes, the order of the blocks,\n"
-        "the memory and time it needs, and which cells the database holds already.\n"
+        "the memory and time it needs, and which cells the database holds already. A cell that "
+        "needs\n"
+        "more memory than the machine has is named with the arithmetic, and the exit code is 6; "
+        "'run'\n"
+        "skips it and measures the others.\n"
         "\n"
         "Arguments:\n"
         "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",

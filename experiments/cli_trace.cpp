@@ -111,7 +111,8 @@ TextTable class_table(const std::map<int32_t, DeviceTotal>& totals) {
 }
 
 /// What the rows leave out: the window they sum to, and names without a class.
-std::string footer(const std::map<int32_t, DeviceTotal>& totals, const Attribution& attribution) {
+std::string footer(const std::map<int32_t, DeviceTotal>& totals, const Attribution& attribution,
+                   int64_t unused_events) {
   std::string text;
   for (const auto& [device_id, total] : totals) {
     int64_t sum = 0;
@@ -129,6 +130,10 @@ std::string footer(const std::map<int32_t, DeviceTotal>& totals, const Attributi
         "records: %lld dropped, %lld without time, %lld inverted, %lld unlinked\n",
         static_cast<long long>(quality.dropped), static_cast<long long>(quality.zero_time),
         static_cast<long long>(quality.inverted), static_cast<long long>(quality.unlinked));
+  }
+  if (unused_events > 0) {
+    text += str_format("events: %lld are neither device records nor phases and were not used\n",
+                       static_cast<long long>(unused_events));
   }
   for (const auto& [name, ns] : attribution.unclassified) {
     text += str_format("unclassified: %lld ns  ", static_cast<long long>(ns)) + name + "\n";
@@ -160,7 +165,7 @@ int print_attribution(const Trace& trace, const Arguments& arguments, CliStreams
   }
   streams.out << render_table(class_table(totals), *format);
   std::ostream& notes = *format == TableFormat::kTable ? streams.out : streams.err;
-  notes << footer(totals, *attribution);
+  notes << footer(totals, *attribution, trace.unused_events);
   return kExitOk;
 }
 

@@ -87,7 +87,24 @@ class ComparisonRun {
                                           cell.data.row.reason);
   }
 
+  /// Cells that the machine cannot hold end before anything is loaded or built for them.
+  Status skip_too_large() {
+    for (ActiveCell& cell : cells_) {
+      if (!cell.data.usable() || cell.data.stack.engine != "builtin") continue;
+      const Result<MemoryNeed> need = context_.shapes.need(cell.data.stack, workload_);
+      if (!need) continue;  // building the engine tells why
+      const Status fits = check_memory(*need, context_.options.memory_bytes);
+      if (!fits) TRIPTYCH_RETURN_IF_ERROR(retire(cell, fits.error()));
+    }
+    return {};
+  }
+
   Status build_requests_and_engines() {
+    TRIPTYCH_RETURN_IF_ERROR(skip_too_large());
+    if (std::none_of(cells_.begin(), cells_.end(),
+                     [](const ActiveCell& cell) { return cell.data.usable(); })) {
+      return {};
+    }
     const PromptPool& pool = context_.prepared.pools.at(workload_.prompts);
     const Checkpoint& checkpoint = *context_.prepared.checkpoint;
     Result<WorkloadRequests> requests =
@@ -120,17 +137,7 @@ class ComparisonRun {
       return fail(ErrorCode::kUnsupported, "this build has no engine '" + stack.engine + "'");
     }
     TRIPTYCH_TRY(auto weights, context_.weights.load(stack.weights));
-    EngineOptions options;
-    options.features = stack.runtime;
-    options.kv = stack.kv;
-    options.num_threads = stack.num_threads;
-    options.kv_cache_tokens = stack.kv_cache_tokens;
-    options.prefill_chunk = stack.prefill_chunk;
-    options.tensor_parallel = stack.tensor_parallel;
-    options.all_reduce = stack.all_reduce;
-    options.max_batch = workload_.concurrency;
-    options.max_sequence = workload_.prompt_tokens + workload_.output_tokens;
-    return context_.options.make_engine(std::move(weights), options);
+    return context_.options.make_engine(std::move(weights), engine_options(stack, workload_));
   }
 
   Status compare_outputs() {

@@ -19,6 +19,7 @@
 #include "engine/weights.h"
 #include "experiments/environment.h"
 #include "experiments/plan.h"
+#include "experiments/plan_estimate.h"
 #include "experiments/progress.h"
 #include "experiments/prompt_pool.h"
 #include "experiments/runner.h"
@@ -47,6 +48,7 @@ struct RunContext {
   const RunOptions& options;
   db::Store& store;
   WeightCache& weights;
+  ModelShapes& shapes;
   Progress& progress;
   SystemProbe probe;
   db::RunRow run;  ///< With ceilings.

@@ -6,98 +6,97 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <string>
 
-#include "engine/model_tensors.h"
+#include "engine/model_runner.h"
+#include "engine/shard.h"
+#include "engine/weight_shapes.h"
 
 namespace triptych {
 namespace {
 
-/// Elements of the linear layers of all blocks.
-int64_t linear_elements(const ModelConfig& c) {
-  const int64_t attention = 2 * c.num_q_heads * c.head_dim + 2 * c.num_kv_heads * c.head_dim;
-  return c.num_layers * (c.hidden_size * attention + 3 * c.hidden_size * c.intermediate_size);
-}
-
-DType linear_dtype(WeightScheme scheme) {
-  switch (scheme) {
-    case WeightScheme::kF32:
-      return DType::kF32;
-    case WeightScheme::kF16:
-      return DType::kF16;
-    case WeightScheme::kW4A16G32:
-      return DType::kQ4_1;
-    case WeightScheme::kW4A16G64:
-      return DType::kQ4_1_G64;
-    case WeightScheme::kStored:
-      break;  // no single type
-  }
-  TRIPTYCH_CHECK(false, "a WeightScheme of no single type");
-}
-
-bool is_quantized(DType dtype) { return dtype_info(dtype).block_elements > 1; }
-
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Bytes that one pass of a cell reads at least.
+double moved_by_pass(const ModelWeights& weights, const StackSpec& stack,
+                     const WorkloadSpec& workload) {
+  const ModelConfig& config = weights.config;
+  // Every batch reads the weights once for its prompts and once per later token.
+  const auto steps = static_cast<double>(divide_up(workload.requests, workload.concurrency)) *
+                     static_cast<double>(workload.output_tokens);
+  const int64_t context = workload.prompt_tokens + workload.output_tokens / 2;
+  const int64_t per_layer =
+      kv_shape(config, engine_options(stack, workload)).token_bytes() / config.num_layers;
+  const double read =
+      static_cast<double>(config.attended_tokens(context)) * static_cast<double>(per_layer);
+  return static_cast<double>(weights.bytes_per_decode_step()) * steps +
+         static_cast<double>(workload.requests) * static_cast<double>(workload.output_tokens - 1) *
+             read;
+}
 
 }  // namespace
 
-Result<StoredModel> describe_stored(const Checkpoint& checkpoint) {
-  StoredModel stored;
-  TRIPTYCH_TRY(stored.embed, checkpoint.dtype("embed"));
-  const bool tied = checkpoint.config().tie_word_embeddings;
-  const auto add = [&](const TensorSpec& spec) -> Status {
-    DType dtype = DType::kF32;  // norms are always held as f32
-    if (!spec.is_vector) {
-      TRIPTYCH_TRY(dtype, checkpoint.dtype(spec.name));
-    }
-    const int64_t bytes = spec.rows * row_bytes(dtype, spec.columns);
-    stored.bytes.total_bytes += bytes;
-    if (spec.name != "embed" || tied) stored.bytes.step_bytes += bytes;
-    return {};
-  };
-  TRIPTYCH_RETURN_IF_ERROR(for_each_tensor(checkpoint.config(), add));
-  return stored;
+EngineOptions engine_options(const StackSpec& stack, const WorkloadSpec& workload) {
+  EngineOptions options;
+  options.features = stack.runtime;
+  options.kv = stack.kv;
+  options.num_threads = stack.num_threads;
+  options.kv_cache_tokens = stack.kv_cache_tokens;
+  options.prefill_chunk = stack.prefill_chunk;
+  options.tensor_parallel = stack.tensor_parallel;
+  options.all_reduce = stack.all_reduce;
+  options.max_batch = workload.concurrency;
+  options.max_sequence = workload.prompt_tokens + workload.output_tokens;
+  return options;
 }
 
-WeightEstimate estimate_weights(const ModelConfig& config, const StoredModel& stored,
-                                WeightScheme scheme) {
-  if (scheme == WeightScheme::kStored) return stored.bytes;
-  const DType linear = linear_dtype(scheme);
-  const DType table = !is_quantized(linear)        ? linear
-                      : is_quantized(stored.embed) ? stored.embed
-                                                   : DType::kF16;
-  const int64_t table_bytes = config.vocab_size * row_bytes(table, config.hidden_size);
-  const int64_t linear_bytes = row_bytes(linear, linear_elements(config));
-  const int64_t vector_bytes = config.num_vector_parameters() * 4;
-  const int64_t step = linear_bytes + vector_bytes + table_bytes;
-  return {step + (config.tie_word_embeddings ? 0 : table_bytes), step};
+Result<std::shared_ptr<const ModelWeights>> ModelShapes::weights(WeightScheme scheme) {
+  const auto found = shards_.find({scheme, 1});
+  if (found != shards_.end()) return found->second.front();
+  TRIPTYCH_TRY(auto whole, weight_shapes(checkpoint_, scheme));
+  shards_[{scheme, 1}] = {whole};
+  return whole;
 }
 
-PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config,
-                           const StoredModel& stored) {
+Result<MemoryNeed> ModelShapes::need(const StackSpec& stack, const WorkloadSpec& workload) {
+  TRIPTYCH_TRY(const auto whole, weights(stack.weights));
+  const std::pair key{stack.weights, stack.tensor_parallel};
+  auto found = shards_.find(key);
+  if (found == shards_.end()) {
+    TRIPTYCH_TRY(Shards shards, make_shards(whole, stack.tensor_parallel));
+    found = shards_.emplace(key, std::move(shards)).first;
+  }
+  return memory_need(found->second, engine_options(stack, workload));
+}
+
+Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shapes,
+                                   double machine_bytes) {
   PlanEstimate estimate;
   std::set<WeightScheme> schemes;
   for (const StackSpec& stack : spec.stacks) {
     if (!schemes.insert(stack.weights).second) continue;
-    estimate.weight_bytes += estimate_weights(config, stored, stack.weights).total_bytes;
+    TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
+    estimate.weight_bytes += static_cast<double>(weights->bytes());
   }
-  const int64_t passes = spec.measure.blocks + spec.measure.warmup;
-  for (const WorkloadSpec& workload : spec.workloads) {
-    int64_t kv_bytes = 0;
-    for (const StackSpec& stack : spec.stacks) {
-      const int64_t per_token = config.kv_bytes_per_token(stack.kv == KvFormat::kF32 ? 4 : 2);
-      const int64_t length = workload.prompt_tokens + workload.output_tokens;
-      kv_bytes += workload.concurrency * length * per_token;
-      // Every batch reads the weights once for its prompts and once per later token.
-      const int64_t batches = divide_up(workload.requests, workload.concurrency);
-      const int64_t steps = batches * workload.output_tokens;
-      const int64_t weights = estimate_weights(config, stored, stack.weights).step_bytes * steps;
-      const int64_t context = workload.prompt_tokens + workload.output_tokens / 2;
-      const int64_t read = config.attended_tokens(context) * (per_token / config.num_layers);
-      const int64_t kv = workload.requests * (workload.output_tokens - 1) * read;
-      estimate.moved_bytes += passes * (weights + kv);
+  const auto passes = static_cast<double>(spec.measure.blocks + spec.measure.warmup);
+  for (size_t w = 0; w < spec.workloads.size(); ++w) {
+    double kv_bytes = 0;
+    double activation_bytes = 0;
+    for (size_t s = 0; s < spec.stacks.size(); ++s) {
+      const StackSpec& stack = spec.stacks[s];
+      if (stack.engine != "builtin") continue;  // another program, whose memory only it knows
+      const auto need = shapes.need(stack, spec.workloads[w]);
+      if (!need) continue;
+      kv_bytes += need->kv_bytes;
+      activation_bytes += need->activation_bytes;
+      if (const Status fits = check_memory(*need, machine_bytes); !fits) {
+        estimate.too_large.push_back({s, w, fits.error().message});
+      }
+      TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
+      estimate.moved_bytes += passes * moved_by_pass(*weights, stack, spec.workloads[w]);
     }
-    estimate.kv_bytes = std::max(estimate.kv_bytes, kv_bytes);
+    if (kv_bytes + activation_bytes <= estimate.kv_bytes + estimate.activation_bytes) continue;
+    estimate.kv_bytes = kv_bytes;
+    estimate.activation_bytes = activation_bytes;
   }
   return estimate;
 }

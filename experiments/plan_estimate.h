@@ -5,48 +5,68 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/checkpoint.h"
-#include "engine/model_config.h"
+#include "engine/memory_need.h"
 #include "engine/weights.h"
 #include "experiments/plan.h"
 #include "experiments/spec.h"
-#include "kernels/common/dtype.h"
 
 namespace triptych {
 
-struct WeightEstimate {
-  int64_t total_bytes = 0;  ///< All matrices and norms.
-  int64_t step_bytes = 0;   ///< What one decode step must read of them.
+/// The engine that a stack is at one workload point.
+[[nodiscard]] EngineOptions engine_options(const StackSpec& stack, const WorkloadSpec& workload);
+
+/// One checkpoint's shapes in the formats that stacks ask for, each made once. Reads no values.
+class ModelShapes {
+ public:
+  explicit ModelShapes(std::shared_ptr<const Checkpoint> checkpoint)
+      : checkpoint_(std::move(checkpoint)) {}
+
+  [[nodiscard]] const ModelConfig& config() const { return checkpoint_->config(); }
+  /// Errors: those of weight_shapes().
+  [[nodiscard]] Result<std::shared_ptr<const ModelWeights>> weights(WeightScheme scheme);
+  /// What make_engine() checks against the machine's memory. Errors: those of weights() and
+  /// make_shards().
+  [[nodiscard]] Result<MemoryNeed> need(const StackSpec& stack, const WorkloadSpec& workload);
+
+ private:
+  using Shards = std::vector<std::shared_ptr<const ModelWeights>>;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::map<std::pair<WeightScheme, int>, Shards> shards_;  ///< By scheme and number of ranks.
 };
 
-/// What an estimate needs to know of a checkpoint beside its shapes.
-struct StoredModel {
-  DType embed = DType::kF16;  ///< A quantized scheme keeps it when it is quantized.
-  WeightEstimate bytes{};     ///< Under the scheme `stored`.
+/// A cell that does not fit the machine by itself.
+struct CellTooLarge {
+  size_t stack = 0;  ///< Indices into the spec.
+  size_t workload = 0;
+  std::string reason;  ///< The arithmetic.
 };
-/// Reads no values. Errors: those of Checkpoint::dtype.
-[[nodiscard]] Result<StoredModel> describe_stored(const Checkpoint& checkpoint);
 
-/// Bytes of a model's weights under `scheme`, from shapes alone. Matrices that a checkpoint stores
-/// in a finer type than the scheme's are counted as converted.
-[[nodiscard]] WeightEstimate estimate_weights(const ModelConfig& config, const StoredModel& stored,
-                                              WeightScheme scheme);
-
+/// Bytes as double: the sizes behind them are a user's, and their products may exceed 2^63.
 struct PlanEstimate {
-  int64_t weight_bytes = 0;  ///< Each weight scheme of the plan once: stacks share them.
-  int64_t kv_bytes = 0;      ///< All cells of the comparison with the most, at full length.
-  int64_t moved_bytes = 0;   ///< Weights and KV that all passes must at least read.
+  double weight_bytes = 0;      ///< Each weight scheme of the plan once: stacks share them.
+  double kv_bytes = 0;          ///< All cells of the comparison with the most, at their fullest.
+  double activation_bytes = 0;  ///< Likewise.
+  double moved_bytes = 0;       ///< Weights and KV that all passes must at least read.
+  std::vector<CellTooLarge> too_large;
 
-  [[nodiscard]] int64_t memory_bytes() const { return weight_bytes + kv_bytes; }
+  [[nodiscard]] double memory_bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
 };
 
-/// Sums over all timed and warm-up passes; activations, quality checks and traced passes are not
-/// counted, so that time = moved_bytes / bandwidth is a lower bound.
-[[nodiscard]] PlanEstimate estimate_plan(const ExperimentSpec& spec, const ModelConfig& config,
-                                         const StoredModel& stored);
+/// Sums over all timed and warm-up passes; activations, quality checks and traced passes do not
+/// count as moved, so that time = moved_bytes / bandwidth is a lower bound. Stacks of other engines
+/// and those that cannot be divided among their ranks count as nothing. Errors: those of
+/// ModelShapes::weights().
+[[nodiscard]] Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shapes,
+                                                 double machine_bytes);
 
 /// MemAvailable of <root>/proc/meminfo, bytes; absent where the system does not say.
 [[nodiscard]] std::optional<int64_t> available_memory_bytes(

@@ -105,19 +105,20 @@ std::string order(const PlanView& view) {
 }
 
 std::string estimates(const PlanView& view) {
-  const auto bytes = [](int64_t value) { return format_bytes(static_cast<double>(value)); };
-  std::string text = "\nestimate\n  memory  about " + bytes(view.estimate.memory_bytes()) + " (" +
-                     bytes(view.estimate.weight_bytes) + " weights, " +
-                     bytes(view.estimate.kv_bytes) + " KV cache)";
+  const PlanEstimate& estimate = view.estimate;
+  std::string text = "\nestimate\n  memory  about " + format_bytes(estimate.memory_bytes()) + " (" +
+                     format_bytes(estimate.weight_bytes) + " weights, " +
+                     format_bytes(estimate.kv_bytes) + " KV cache, " +
+                     format_bytes(estimate.activation_bytes) + " activations)";
   if (view.available_bytes) {
-    text += " of " + bytes(*view.available_bytes) + " available: " +
-            (view.estimate.memory_bytes() <= *view.available_bytes ? "fits" : "DOES NOT FIT");
+    const auto available = static_cast<double>(*view.available_bytes);
+    text += " of " + format_bytes(available) +
+            " available: " + (estimate.memory_bytes() <= available ? "fits" : "DOES NOT FIT");
   }
   const bool measured = view.stored.read_bytes_per_s > 0;
   const double rate = measured ? view.stored.read_bytes_per_s : kAssumedBytesPerS;
-  text += "\n  time    at least " +
-          format_duration_ns(static_cast<double>(view.estimate.moved_bytes) / rate * 1e9) +
-          ": the passes must read " + bytes(view.estimate.moved_bytes) + " at " +
+  text += "\n  time    at least " + format_duration_ns(estimate.moved_bytes / rate * 1e9) +
+          ": the passes must read " + format_bytes(estimate.moved_bytes) + " at " +
           format_significant(rate / 1e9, 3) + " GB/s (" +
           (measured ? "measured in the newest run" : "assumed, not measured here") + ")\n";
   return text;

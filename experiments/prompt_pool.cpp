@@ -11,6 +11,8 @@
 #include "base/mapped_file.h"
 #include "base/random.h"
 #include "base/strings.h"
+#include "base/units.h"
+#include "engine/memory_need.h"
 
 namespace triptych {
 namespace {
@@ -41,7 +43,11 @@ Result<Prompt> parse_prompt(std::string_view line) {
   if (!ids.is_array() || ids.empty()) return refuse("\"token_ids\" is not a list of numbers");
   for (const Json& id : ids) {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max()) {
-      return refuse("\"token_ids\" holds " + id.dump().substr(0, 60) + ", which is not a token id");
+      // Only scalars are shown: a list in a list in a list would be dumped by recursion.
+      return refuse(
+          "\"token_ids\" holds " +
+          (id.is_structured() ? std::string("a list or an object") : id.dump().substr(0, 60)) +
+          ", which is not a token id");
     }
     prompt.token_ids.push_back(id.get<int32_t>());
   }
@@ -143,6 +149,17 @@ Result<WorkloadRequests> build_requests(const PromptPool& pool, const Tokenizer*
                    static_cast<long long>(workload.prompt_tokens),
                    static_cast<long long>(workload.output_tokens), static_cast<long long>(length),
                    config.name.c_str(), static_cast<long long>(config.max_position)));
+  }
+  // Once to compare outputs with, once with arrival times.
+  const double bytes = 2.0 * sizeof(int32_t) * static_cast<double>(workload.requests) *
+                       static_cast<double>(workload.prompt_tokens);
+  if (bytes > machine_memory_bytes()) {
+    return fail(
+        ErrorCode::kOutOfMemory,
+        str_format("%lld requests of %lld tokens are ", static_cast<long long>(workload.requests),
+                   static_cast<long long>(workload.prompt_tokens)) +
+            format_bytes(bytes) + ", more than the machine's " +
+            format_bytes(machine_memory_bytes()));
   }
   TRIPTYCH_TRY(const TokenizedPool tokens, tokenize(pool, tokenizer, config.vocab_size));
   WorkloadRequests built;

@@ -51,7 +51,8 @@ struct WorkloadRequests {
 /// so that the cells of all stacks and concurrencies read the same tokens. No BOS is added. Without
 /// a tokenizer (`tokenizer` null) each word of a text becomes the id content_hash(word) mod
 /// vocab_size. Errors: kInvalidArgument at `file:line` for an id outside the vocabulary;
-/// kOutOfMemory when prompt_tokens + output_tokens exceeds config.max_position (> 0).
+/// kOutOfMemory when prompt_tokens + output_tokens exceeds config.max_position (> 0), or the
+/// prompts the machine's memory.
 [[nodiscard]] Result<WorkloadRequests> build_requests(const PromptPool& pool,
                                                       const Tokenizer* tokenizer,
                                                       const ModelConfig& config,

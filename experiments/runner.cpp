@@ -73,7 +73,10 @@ Result<std::map<std::filesystem::path, ArrivalTrace>> load_traces(const Experime
 /// its cells become rows with the reason.
 Status check_prompts(const ExperimentSpec& spec, const PreparedExperiment& prepared) {
   const Checkpoint& checkpoint = *prepared.checkpoint;
-  for (const WorkloadSpec& workload : spec.workloads) {
+  for (WorkloadSpec workload : spec.workloads) {
+    // Without arrivals all requests are alike to these checks, and thousands of long ones are not
+    // made for nothing.
+    if (workload.arrivals.kind == ArrivalSpec::Kind::kClosed) workload.requests = 1;
     const Result<WorkloadRequests> requests =
         build_requests(prepared.pools.at(workload.prompts), checkpoint.tokenizer().get(),
                        checkpoint.config(), workload);
@@ -251,7 +254,8 @@ class Runner {
     }
     progress_.set_total(passes);
     WeightCache weights(prepared_.checkpoint);
-    RunContext context{spec_, prepared_, options_, store_, weights, progress_, probe_, run};
+    ModelShapes shapes(prepared_.checkpoint);
+    RunContext context{spec_, prepared_, options_, store_, weights, shapes, progress_, probe_, run};
     for (size_t i = 0; i < works.size(); ++i) {
       if (context.interrupted()) return interrupted(run);
       TRIPTYCH_TRY(const ComparisonEnd end,

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "engine/checkpoint.h"
 #include "engine/engine.h"
+#include "engine/memory_need.h"
 #include "experiments/plan.h"
 #include "experiments/prompt_pool.h"
 #include "experiments/spec.h"
@@ -39,6 +40,7 @@ struct RunOptions {
   // Replaced by tests.
   EngineFactory make_engine = triptych::make_engine;
   std::function<cpu::Ceilings()> measure_ceilings = measure_machine_ceilings;
+  double memory_bytes = machine_memory_bytes();
 };
 
 /// An experiment with its model opened (not loaded) and its plan made. Nothing is written.

@@ -47,6 +47,9 @@ struct Trace {
   std::vector<Activity> activities;  ///< Ordered by start_ns after finish().
   std::vector<Phase> phases;
   RecordQuality quality;
+  /// Events of a file that are neither a record of a device nor a phase (operators of the host,
+  /// flows, counters, annotations of others), without the metadata that names tracks.
+  int64_t unused_events = 0;
   std::string clock = "steady";  ///< "steady", "realtime", "device": where ns come from.
   std::string source;            ///< "host_tracer", "cupti", a file name.
 

@@ -225,17 +225,8 @@ class TraceWriter {
 class TraceBuilder {
  public:
   void add(const ChromeEvent& event) {
-    if (event.phase != 'X') return;
-    if (event.category == kPhaseCategory) {
-      add_phase(event);
-      return;
-    }
-    for (const Category& category : kCategories) {
-      if (category.name == event.category) {
-        add_activity(event, category.kind);
-        return;
-      }
-    }
+    if (event.phase == 'M') return;
+    if (!use(event)) ++trace_.unused_events;
   }
 
   Result<Trace> finish(const ChromeHeader& header, const std::filesystem::path& path) && {
@@ -254,6 +245,17 @@ class TraceBuilder {
   }
 
  private:
+  bool use(const ChromeEvent& event) {
+    if (event.phase != 'X') return false;
+    if (event.category == kPhaseCategory) return add_phase(event);
+    for (const Category& category : kCategories) {
+      if (category.name != event.category) continue;
+      add_activity(event, category.kind);
+      return true;
+    }
+    return false;
+  }
+
   void add_activity(const ChromeEvent& event, ActivityKind kind) {
     Activity activity{.kind = kind,
                       .device_id = id(event.device, event.process),
@@ -267,7 +269,7 @@ class TraceBuilder {
     place(event, activity, trace_.activities, undrawn_);
   }
 
-  void add_phase(const ChromeEvent& event) {
+  bool add_phase(const ChromeEvent& event) {
     Phase phase;
     if (event.index && event.kind == kPhaseKindNames[0]) {
       phase = {PhaseKind::kPrefill, *event.index, event.tokens.value_or(0), 0, 0};
@@ -277,11 +279,18 @@ class TraceBuilder {
       const std::string_view number = std::string_view(event.name).substr(kProfilerStep.size());
       const char* end = number.data() + number.size();
       const auto parsed = std::from_chars(number.data(), end, phase.index);
-      if (parsed.ec != std::errc() || parsed.ptr != end) return;
+      if (parsed.ec != std::errc() || parsed.ptr != end) return false;
     } else {
-      return;  // somebody else's annotation
+      return false;  // somebody else's annotation
+    }
+    // More than any step has: a fault of the file, and sums over all steps stay in range.
+    constexpr int64_t kMostTokens = 1 << 24;
+    if (phase.tokens < 0 || phase.tokens > kMostTokens) {
+      ++lost_;
+      return true;
     }
     place(event, phase, trace_.phases, undrawn_phases_);
+    return true;
   }
 
   // Gives `record` its times and appends it: to `relative` where the base time is still to be

@@ -27,8 +27,9 @@ void write_trace_json(const Trace& trace, std::ostream& out);
 /// args.device and args.stream, else pid and tid, so a runtime record of Kineto carries the ids of
 /// its host process and thread. Timestamps are parsed as decimal text, so ns survive; digits below
 /// 1 ns are rounded. The file is streamed, never held as a tree.
-/// A device record without usable times counts as quality.dropped. quality.unlinked is the file's
-/// own count, else the number of kernels, copies and fills whose correlation has no runtime record.
+/// Other events count as unused_events. A device record without usable times, or a phase of less
+/// than 0 or more than 2^24 tokens, counts as quality.dropped. quality.unlinked is the file's own
+/// count, else the number of kernels, copies and fills whose correlation has no runtime record.
 /// Errors: kCorrupt with the byte offset of a fault, or if phases overlap; kNotFound, kIo.
 [[nodiscard]] Result<Trace> read_trace_json(const std::filesystem::path& path);
 

@@ -349,6 +349,22 @@ TEST(Breakdown, RefusesABrokenClock) {
   EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
 }
 
+TEST(Breakdown, RefusesMoreDevicesThanItCanSumOver) {
+  Trace trace;
+  trace.source = "file";
+  for (int32_t device = 0; device < 1023; ++device) {
+    trace.activities.push_back(
+        {.device_id = device, .name_id = trace.names.intern("gemm"), .end_ns = 5});
+  }
+  EXPECT_TRUE(attribute(trace, Classifier::built_in()).has_value());
+  trace.activities.push_back({.device_id = 1023, .end_ns = 5});
+  const auto refused = attribute(trace, Classifier::built_in());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().to_string(),
+            "file: 1024 devices and 0 phases; at most 1023 devices and 10000000 pairs of both are "
+            "divided");
+}
+
 TEST(Breakdown, ListsUnclassifiedNamesLongestFirst) {
   Trace trace;
   const uint32_t zeta = trace.names.intern("zeta");

@@ -53,8 +53,11 @@ TEST(MappedFile, EmptyFileAndBadPaths) {
   EXPECT_EQ(MappedFile::open(path).error().code, ErrorCode::kNotFound);
   const Result<MappedFile> directory = MappedFile::open(testing::TempDir());
   ASSERT_FALSE(directory.has_value());
-  EXPECT_EQ(directory.error().code, ErrorCode::kIo);
-  EXPECT_EQ(directory.error().message, "not a regular file");
+  EXPECT_EQ(directory.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(directory.error().message, "is a folder, expected a file");
+  const Result<MappedFile> device = MappedFile::open("/dev/null");
+  EXPECT_EQ(device.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(device.error().message, "is no regular file");
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ TEST(Regex, ReportsTheOffsetOfAFault) {
   EXPECT_NE(regex.error().message.find("offset 4"), std::string::npos) << regex.error().message;
 }
 
+TEST(Regex, RefusesPartsOfCharacters) {
+  const auto regex = Regex::compile("a\\C");
+  ASSERT_FALSE(regex.has_value());
+  EXPECT_EQ(regex.error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST(Regex, KnowsUnicodeClasses) {
   EXPECT_TRUE(compile(R"(^\p{L}+$)").search("\u00e9\u4e16\u0416"));
   EXPECT_FALSE(compile(R"(^\p{L}+$)").search("a1"));

@@ -44,8 +44,7 @@ TEST(OpenError, MissingPlaces) {
   for (const OpenMode mode : {OpenMode::kReadOnly, OpenMode::kReadWrite}) {
     expect_error(Store::open(dir / "no/folder.sqlite", mode), ErrorCode::kNotFound,
                  dir / "no/folder.sqlite", "does not exist");
-    expect_error(Store::open(dir.path(), mode), ErrorCode::kInvalidArgument, dir.path(),
-                 "is a folder");
+    expect_error(Store::open(dir.path(), mode), ErrorCode::kCorrupt, dir.path(), "is a folder");
   }
 }
 

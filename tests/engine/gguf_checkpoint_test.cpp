@@ -111,6 +111,9 @@ TEST_F(GgufCheckpoint, RefusesConfigsThatContradictThemselves) {
   expect_error(with("llama.expert_count", 8), ErrorCode::kUnsupported, "\"llama.expert_count\" is");
   expect_error(with("llama.attention.causal", 0), ErrorCode::kUnsupported, "is 0, expected 1");
   GgufBuilder builder = tiny_llama_gguf();
+  builder.add("tokenizer.ggml.eos_token_id", uint32_t{1} << 31);
+  expect_error(builder, ErrorCode::kCorrupt, "eos_token_id\" is 2147483648, expected a token id");
+  builder = tiny_llama_gguf();
   builder.remove("llama.block_count");
   expect_error(builder, ErrorCode::kCorrupt, "key \"llama.block_count\" is missing");
   builder = tiny_llama_gguf();

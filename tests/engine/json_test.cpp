@@ -25,6 +25,20 @@ TEST(ParseJsonObject, RefusesDuplicateKeysAtAnyDepth) {
   }
 }
 
+TEST(ParseJsonObject, BoundsTheDepth) {
+  const auto nested = [](size_t levels) {
+    return "{\"a\": " + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
+  EXPECT_TRUE(parse_json_object(nested(kMaxJsonDepth), "f").has_value());
+  // The last would exhaust the stack if it were copied or printed.
+  for (const size_t levels : {size_t{kMaxJsonDepth} + 1, size_t{1} << 20}) {
+    const auto json = parse_json_object(nested(levels), "f");
+    ASSERT_FALSE(json.has_value()) << levels;
+    EXPECT_EQ(json.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(json.error().message, "nests deeper than 64 levels");
+  }
+}
+
 TEST(JsonLookups, GiveNothingForAbsentAndNull) {
   const Json json = Json::parse(R"({"n": null})");
   for (const char* key : {"n", "none"}) {

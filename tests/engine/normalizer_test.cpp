@@ -37,6 +37,19 @@ TEST(Normalizer, ComposesBeforeWhatFollows) {
   EXPECT_EQ(apply({replace, compose}, "e\u0301"), "\u00e9");
 }
 
+TEST(Normalizer, RefusesReplacementsThatMultiply) {
+  const NormalizerStep twice{.kind = Kind::kReplace, .pattern = "a", .content = "aa"};
+  const NormalizerStep by_regex{.kind = Kind::kReplaceRegex, .pattern = "a", .content = "aa"};
+  EXPECT_EQ(Normalizer::make(std::vector(10, twice), "file").value().apply("a").size(), 1024U);
+  for (const NormalizerStep& step : {twice, by_regex}) {
+    const auto refused = Normalizer::make(std::vector(40, step), "file");
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(refused.error().to_string(),
+              "file: its replacements can make a text more than 1024 times as long");
+  }
+}
+
 TEST(Normalizer, NamesTheFileOfABadPattern) {
   const NormalizerStep step{.kind = Kind::kReplaceRegex, .pattern = "(", .content = ""};
   const auto normalizer = Normalizer::make(std::vector{step}, "test");

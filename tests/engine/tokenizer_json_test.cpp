@@ -124,6 +124,17 @@ TEST_F(TokenizerJson, ReadsPlainTextVocabularies) {
   EXPECT_EQ((*tokenizer)->decode_more(Ids{3}), " a");
 }
 
+TEST_F(TokenizerJson, RefusesDecodersThatMultiply) {
+  Json json = plain_json();
+  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  json["decoder"]["decoders"] = Json::array();
+  for (int i = 0; i < 40; ++i) json["decoder"]["decoders"].push_back(twice);
+  const auto tokenizer = load(json);
+  ASSERT_FALSE(tokenizer.has_value());
+  EXPECT_EQ(tokenizer.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(tokenizer.error().message.find("times as long"), std::string::npos);
+}
+
 TEST_F(TokenizerJson, UnknownCharactersAreFusedOrNot) {
   Json json = plain_json();
   json["model"]["fuse_unk"] = false;

@@ -121,6 +121,20 @@ TEST(Arrivals, TracesAreReplayedFasterAndWithTheirLengths) {
               HasSubstr("3 entries, but the workload asks for 4"));
 }
 
+TEST(Arrivals, AReplayThatTakesYearsIsRefused) {
+  const ArrivalTrace trace =
+      parse_arrival_trace("{\"timestamp\": 0}\n{\"timestamp\": 86400000}", "t.jsonl").value();
+  std::vector<Request> requests = requests_of(2);
+  ArrivalSpec spec{.kind = ArrivalSpec::Kind::kTrace, .trace = "t.jsonl", .speed = 1.0 / 366};
+  ASSERT_TRUE(schedule_arrivals(spec, &trace, 1, requests));
+  spec.speed = 1e-6;  // times beyond 64 bits of ns
+  const Status status = schedule_arrivals(spec, &trace, 1, requests);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().where, "t.jsonl:2");
+  EXPECT_EQ(status.error().message,
+            "at speed 1e-06 this request would come after 1e+06 days, expected one year at most");
+}
+
 TEST(Arrivals, BadTracesAreRefusedWithTheirLine) {
   struct Case {
     const char* file;
@@ -128,6 +142,9 @@ TEST(Arrivals, BadTracesAreRefusedWithTheirLine) {
     const char* where;
     const char* message;
   };
+  // Would exhaust the stack if it were printed.
+  const std::string deep =
+      "{\"timestamp\": " + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}";
   const std::vector<Case> cases = {
       {"t.jsonl", "", "t.jsonl", "no entry"},
       {"t.jsonl", "{\"timestamp\": 1}\n[1]", "t.jsonl:2", "expected {\"timestamp\""},
@@ -136,6 +153,7 @@ TEST(Arrivals, BadTracesAreRefusedWithTheirLine) {
       {"t.jsonl", "{\"timestamp\": \"1\"}", "t.jsonl:1", "\"timestamp\" is \"1\""},
       {"t.jsonl", "{\"timestamp\": 1, \"input_length\": 0}", "t.jsonl:1", "\"input_length\" is 0"},
       {"t.jsonl", "{\"timestamp\": 1, \"output_length\": 1.5}", "t.jsonl:1", "1.5"},
+      {"t.jsonl", deep.c_str(), "t.jsonl:1", "\"timestamp\" is a list or an object"},
       {"t.csv", "a,b,c\n", "t.csv:1", "expected the header"},
       {"t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-02-30 00:00:00,1,1", "t.csv:2",
        "no timestamp"},

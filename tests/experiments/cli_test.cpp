@@ -23,6 +23,7 @@
 #include "db/connection.h"
 #include "db/store.h"
 #include "experiments/cli_command.h"
+#include "tests/support/gguf_builder.h"
 #include "tests/support/golden.h"
 
 namespace triptych {
@@ -243,10 +244,108 @@ TEST_F(CliTest, UnwritableOutputIsIo) {
   const Ended ended =
       run({"export", "--db", db(), "--cell", kCell, "--output", path("no/such/folder/t.json")});
   EXPECT_EQ(ended.code, kExitIo);
-  std::ofstream full("/dev/full");
-  std::ostringstream err;
-  EXPECT_EQ(run_cli(std::vector<std::string>{"--help"}, {full, err}), kExitIo);
-  EXPECT_EQ(err.str(), "triptych: error: the output cannot be written\n");
+  const std::string trace = path("full_disk.json");
+  ASSERT_EQ(run({"export", "--db", db(), "--cell", kCell, "--output", trace}).code, kExitOk);
+  const std::vector<std::vector<std::string>> commands = {
+      {"--help"},
+      {"--version"},
+      {"--bash-completion"},
+      {"plan", tiny_spec(), "--db", db()},
+      {"report", "--db", db()},
+      {"report", "--db", db(), "--format", "json"},
+      {"query", "v_runs", "--db", db()},
+      {"attribute", trace},
+      {"attribute", "--db", db(), "--cell", kCell, "--format", "csv"},
+      {"export", "--db", db(), "--cell", kCell},
+      {"export", "--db", db(), "--cell", kCell, "--output", "/dev/full"},
+      {"doctor"}};
+  for (const std::vector<std::string>& command : commands) {
+    SCOPED_TRACE(command.front());
+    std::ofstream full("/dev/full");
+    std::ostringstream err;
+    EXPECT_EQ(run_cli(command, {full, err}), kExitIo);
+    EXPECT_THAT(err.str(), HasSubstr("be written"));
+  }
+}
+
+TEST_F(CliTest, FoldersInPlaceOfFilesAreNamed) {
+  const std::string folder = path("folder");
+  fs::create_directories(folder);
+  const std::string trace = (golden_dir() / "attribution/cpu_decode/trace.json").string();
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"plan", folder},
+                                             {"run", folder},
+                                             {"attribute", folder},
+                                             {"attribute", trace, "--rules", folder}}) {
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.code, kExitBadInput) << command.front();
+    EXPECT_EQ(ended.err, "triptych: error: " + folder + ": is a folder, expected a file\n");
+  }
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"plan", tiny_spec()},
+                                             {"run", tiny_spec()},
+                                             {"resume"},
+                                             {"report"},
+                                             {"query", "v_runs"},
+                                             {"attribute", "--cell", "x"},
+                                             {"export", "--cell", "x"}}) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), {"--db", folder});
+    const Ended ended = run(args);
+    EXPECT_EQ(ended.code, kExitDatabase) << command.front();
+    EXPECT_THAT(ended.err, HasSubstr(folder + ": is a folder, expected a database file"));
+  }
+}
+
+TEST_F(CliTest, AModelThatLiesIsBadInput) {
+  struct Case {
+    const char* key;
+    uint32_t value;
+    const char* message;
+  };
+  for (const Case& c : std::vector<Case>{{"llama.block_count", 3, "\"blk.2."},
+                                         {"llama.block_count", 0xFFFFFFFF, "num_layers is"},
+                                         {"llama.embedding_length", 0xFFFFFFF0, "hidden_size is"},
+                                         {"llama.embedding_length", 64, "token_embd.weight"},
+                                         {"llama.attention.head_count", 0, "head_count"},
+                                         {"llama.attention.head_count", 3, "head"},
+                                         {"llama.context_length", 0, "max_position is 0"},
+                                         {"tokenizer.ggml.bos_token_id", 0xFFFFFFFF, "token id"}}) {
+    GgufBuilder builder = tiny_llama_gguf();
+    builder.remove(c.key).add(c.key, c.value);
+    builder.remove("llama.rope.dimension_count");  // would have to follow from the heads
+    const std::string model = write("lies.gguf", builder.build());
+    const Ended ended = run({"plan", tiny_spec(), "--set", "model=" + model});
+    EXPECT_EQ(ended.code, kExitBadInput) << c.key << "=" << c.value << ": " << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(c.message)) << c.key << "=" << c.value;
+  }
+}
+
+TEST_F(CliTest, APlanThatDoesNotFitSaysTheArithmetic) {
+  const std::string database = path("large.sqlite");
+  std::vector<std::string> args = {"plan",  tiny_spec(),
+                                   "--db",  database,
+                                   "--set", "model={synthetic: llama-3.1-8b}",
+                                   "--set", "workload.prompt_tokens=100000",
+                                   "--set", "workload.concurrency=4096"};
+  const Ended plan = run(args);
+  EXPECT_EQ(plan.code, kExitOutOfMemory);
+  EXPECT_THAT(plan.err,
+              HasSubstr("baseline@c=4096,prompt=100000,output=16 does not fit: weights "));
+  EXPECT_THAT(plan.err, HasSubstr(" + KV cache "));
+  EXPECT_THAT(plan.err, HasSubstr(" + activations "));
+  EXPECT_THAT(plan.err, HasSubstr(" exceed the machine's "));
+  EXPECT_THAT(plan.out, HasSubstr("DOES NOT FIT"));
+
+  args[0] = "run";
+  args.push_back("--quiet");
+  const Ended skipped = run(args);
+  EXPECT_EQ(skipped.code, kExitPartial) << skipped.err;
+  const Ended reasons = run({"query", "SELECT DISTINCT status || ': ' || reason FROM cell",
+                             "--format", "csv", "--db", database});
+  const size_t weights = plan.err.find("weights ");
+  const std::string reason = plan.err.substr(weights, plan.err.find('\n', weights) - weights);
+  EXPECT_THAT(reasons.out, HasSubstr("skipped: " + reason));
 }
 
 TEST_F(CliTest, CellsThatDoNotFitEndInOne) {
@@ -396,10 +495,39 @@ TEST_F(CliTest, PromptsThatTheModelCannotReadWriteNothing) {
   EXPECT_FALSE(fs::exists(database));
 }
 
+TEST_F(CliTest, PromptsThatAreNoneAreBadInput) {
+  const std::string database = path("none.sqlite");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"text\": \"a\"}\n{\"text\": \"\"}\n", "none.jsonl:2: \"text\" is empty"},
+      {"{\"token_ids\": []}\n", "none.jsonl:1: \"token_ids\" is not a list of numbers"},
+      {"\n\n", "none.jsonl: the prompt pool is empty"}};
+  for (const auto& [text, message] : cases) {
+    const std::string pool = write("none.jsonl", text);
+    const Ended ended =
+        run({"run", tiny_spec(), "--db", database, "--set", "workload.prompts=" + pool});
+    EXPECT_EQ(ended.code, kExitBadInput) << text;
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
+  EXPECT_FALSE(fs::exists(database));
+}
+
 TEST_F(CliTest, ATraceWithoutRecordsSaysSo) {
   const Ended ended = run({"attribute", write("none.json", "{\"traceEvents\": []}")});
   EXPECT_EQ(ended.code, kExitOk);
   EXPECT_THAT(ended.err, HasSubstr("nothing to divide"));
+}
+
+TEST_F(CliTest, EventsThatAreNotUsedAreCounted) {
+  const std::string trace = write("host.json", R"([
+      {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2},
+      {"ph": "X", "cat": "ac2g", "name": "flow", "ts": 1, "dur": 2},
+      {"ph": "M", "name": "process_name"},
+      {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "dur": 1}])");
+  const char* counted = "events: 2 are neither device records nor phases and were not used\n";
+  EXPECT_THAT(run({"attribute", trace}).out, HasSubstr(counted));
+  EXPECT_THAT(run({"attribute", trace, "--format", "csv"}).err, HasSubstr(counted));
+  EXPECT_THAT(run({"attribute", "--db", db(), "--cell", kCell}).out,
+              ::testing::Not(HasSubstr("events: ")));
 }
 
 TEST_F(CliTest, DoctorAlwaysEndsWell) {

@@ -8,70 +8,123 @@
 #include <fstream>
 
 #include "engine/checkpoint.h"
+#include "engine/engine.h"
+#include "engine/shard.h"
 
 namespace triptych {
 namespace {
 
-/// The estimate from shapes is exactly what the loader makes of the same model.
-TEST(PlanEstimate, WeightsAreThoseThatLoad) {
-  for (const char* arch : {"llama-tiny", "qwen2-tiny", "qwen3-tiny"}) {
-    const auto checkpoint = open_synthetic({.synthetic = arch});
-    ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().to_string();
-    const auto stored = describe_stored(**checkpoint);
-    ASSERT_TRUE(stored.has_value());
-    for (const WeightScheme scheme :
-         {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32, WeightScheme::kW4A16G64,
-          WeightScheme::kStored}) {
-      const auto weights = load_weights(*checkpoint, scheme);
-      ASSERT_TRUE(weights.has_value()) << weights.error().to_string();
-      const auto estimate = estimate_weights((*checkpoint)->config(), *stored, scheme);
-      EXPECT_EQ(estimate.total_bytes, (*weights)->bytes()) << weight_scheme_name(scheme);
-      EXPECT_EQ(estimate.step_bytes, (*weights)->bytes_per_decode_step())
-          << weight_scheme_name(scheme);
-    }
-  }
+constexpr double kEnough = 1e18;
+
+StackSpec stack_of(const char* name, RuntimeFeatures runtime, WeightScheme weights) {
+  StackSpec stack;
+  stack.name = name;
+  stack.runtime = runtime;
+  stack.weights = weights;
+  return stack;
 }
 
-TEST(PlanEstimate, CountsByHand) {
-  ModelConfig config;
-  config.hidden_size = 64;
-  config.intermediate_size = 128;
-  config.num_layers = 2;
-  config.num_q_heads = 2;
-  config.num_kv_heads = 1;
-  config.head_dim = 32;
-  config.vocab_size = 100;
-  config.tie_word_embeddings = true;
-  // A layer: q and o 64 x 64, k and v 64 x 32, three of 64 x 128.
-  const int64_t linear = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128);
-  const int64_t norms = 5 * 64 * 4;
-  const auto f16 = estimate_weights(config, {.embed = DType::kF16}, WeightScheme::kF16);
-  EXPECT_EQ(f16.total_bytes, 2 * linear + 2 * 6400 + norms);
-  EXPECT_EQ(f16.step_bytes, f16.total_bytes);
-  const auto q4 = estimate_weights(config, {.embed = DType::kQ8_0}, WeightScheme::kW4A16G32);
-  EXPECT_EQ(q4.total_bytes, linear / 32 * 20 + 6400 / 32 * 34 + norms);
-  config.tie_word_embeddings = false;
-  const auto untied = estimate_weights(config, {.embed = DType::kF16}, WeightScheme::kF16);
-  EXPECT_EQ(untied.total_bytes - untied.step_bytes, 2 * 6400);
-
-  ExperimentSpec spec;
-  StackSpec stack;
-  spec.stacks = {stack, stack};  // one scheme: weights are counted once, KV per cell
-  spec.measure.blocks = 3;
-  spec.measure.warmup = 1;
+WorkloadSpec small_workload() {
   WorkloadSpec workload;
   workload.prompt_tokens = 10;
   workload.output_tokens = 4;
   workload.concurrency = 2;
   workload.requests = 3;
-  spec.workloads = {workload};
-  const PlanEstimate estimate = estimate_plan(spec, config, {.embed = DType::kF16});
-  const int64_t kv_per_token = 2 * 2 * 32 * 2;
-  EXPECT_EQ(estimate.weight_bytes, untied.total_bytes);
-  EXPECT_EQ(estimate.kv_bytes, 2 * 2 * 14 * kv_per_token);
+  return workload;
+}
+
+std::shared_ptr<const Checkpoint> tiny() {
+  const auto checkpoint = open_synthetic({.synthetic = "llama-tiny"});
+  TRIPTYCH_CHECK(checkpoint.has_value(), checkpoint.error().to_string());
+  return *checkpoint;
+}
+
+TEST(PlanEstimate, CountsByHand) {
+  const auto checkpoint = tiny();
+  const ModelConfig& config = checkpoint->config();
+  ModelShapes shapes(checkpoint);
+  const auto weights = shapes.weights(WeightScheme::kF16);
+  ASSERT_TRUE(weights.has_value());
+
+  ExperimentSpec spec;
+  const StackSpec stack = stack_of("a", RuntimeFeatures(), WeightScheme::kF16);
+  spec.stacks = {stack, stack};  // one scheme: weights are counted once, KV per cell
+  spec.measure.blocks = 3;
+  spec.measure.warmup = 1;
+  spec.workloads = {small_workload()};
+  const auto estimate = estimate_plan(spec, shapes, kEnough);
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_TRUE(estimate->too_large.empty());
+  EXPECT_EQ(estimate->weight_bytes, static_cast<double>((*weights)->bytes()));
+  const auto kv_per_token = static_cast<double>(config.kv_bytes_per_token(2));
+  // Two cells of two sequences of 14 tokens and one in which a sequence grows.
+  EXPECT_EQ(estimate->kv_bytes, 2 * 2 * 15 * kv_per_token);
+  EXPECT_GT(estimate->activation_bytes, 0);
   // 4 passes of 2 stacks: 2 batches of 4 steps read the weights; 3 requests of 3 later tokens read
   // a context of 12 on average.
-  EXPECT_EQ(estimate.moved_bytes, 4 * 2 * (2 * 4 * untied.step_bytes + 3 * 3 * 12 * kv_per_token));
+  const auto step = static_cast<double>((*weights)->bytes_per_decode_step());
+  EXPECT_EQ(estimate->moved_bytes, 4 * 2 * (2 * 4 * step + 3 * 3 * 12 * kv_per_token));
+}
+
+TEST(PlanEstimate, SizesBeyond64BitsStaySizes) {
+  ModelShapes shapes(*open_synthetic({.synthetic = "llama-3.1-8b"}));
+  ExperimentSpec spec;
+  spec.stacks = {stack_of("a", RuntimeFeatures(), WeightScheme::kF16)};
+  spec.measure.blocks = 100'000;
+  WorkloadSpec workload;
+  workload.prompt_tokens = 1 << 20;
+  workload.output_tokens = 1 << 20;
+  workload.concurrency = 1;
+  workload.requests = 65536;
+  spec.workloads = {workload};
+  const auto estimate = estimate_plan(spec, shapes, kEnough);
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_GT(estimate->moved_bytes, 1e24);  // 1e5 passes x 7e10 steps x 1.6e10 bytes
+}
+
+/// One arithmetic: the estimate of a cell is what the loaded engine is checked against.
+TEST(PlanEstimate, NeedIsThatOfTheLoadedEngine) {
+  const auto checkpoint = tiny();
+  ModelShapes shapes(checkpoint);
+  for (const RuntimeFeatures runtime :
+       {RuntimeFeatures(), RuntimeFeatures::fast(DeviceKind::kCpu)}) {
+    for (const int ranks : {1, 2}) {
+      StackSpec stack = stack_of("a", runtime, WeightScheme::kW4A16G32);
+      stack.tensor_parallel = ranks;
+      stack.kv_cache_tokens = 20;
+      const auto weights = load_weights(checkpoint, stack.weights);
+      ASSERT_TRUE(weights.has_value());
+      const auto shards = make_shards(*weights, ranks);
+      ASSERT_TRUE(shards.has_value());
+      const EngineOptions options = engine_options(stack, small_workload());
+      const MemoryNeed loaded = memory_need(*shards, options);
+      const auto planned = shapes.need(stack, small_workload());
+      ASSERT_TRUE(planned.has_value());
+      EXPECT_EQ(planned->weight_bytes, loaded.weight_bytes);
+      EXPECT_EQ(planned->kv_bytes, loaded.kv_bytes);
+      EXPECT_EQ(planned->activation_bytes, loaded.activation_bytes);
+      const auto engine = make_engine(*weights, options);
+      ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+      EXPECT_LE(static_cast<double>((*engine)->memory().peak_bytes()), planned->total());
+    }
+  }
+}
+
+TEST(PlanEstimate, CellsThatDoNotFitAreNamedWithTheArithmetic) {
+  ModelShapes shapes(tiny());
+  ExperimentSpec spec;
+  spec.stacks = {stack_of("large", RuntimeFeatures(), WeightScheme::kF32),
+                 stack_of("small", RuntimeFeatures(), WeightScheme::kW4A16G32)};
+  spec.workloads = {small_workload()};
+  const auto large = shapes.need(spec.stacks[0], spec.workloads[0]);
+  ASSERT_TRUE(large.has_value());
+  const auto estimate = estimate_plan(spec, shapes, large->total() - 1);
+  ASSERT_TRUE(estimate.has_value());
+  ASSERT_EQ(estimate->too_large.size(), 1U);
+  EXPECT_EQ(estimate->too_large[0].stack, 0U);
+  EXPECT_EQ(estimate->too_large[0].workload, 0U);
+  EXPECT_EQ(estimate->too_large[0].reason,
+            check_memory(*large, large->total() - 1).error().message);
 }
 
 TEST(PlanEstimate, AvailableMemoryIsReadFromProc) {

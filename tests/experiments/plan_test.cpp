@@ -294,15 +294,15 @@ TEST(PlanGolden, SpecToPlan) {
     ExperimentSpec portable = *spec;
     for (WorkloadSpec& workload : portable.workloads) workload.prompts = "pool.jsonl";
     const RunPlan plan = plan_of(portable);
-    const auto config = synthetic_config("llama-tiny");
-    ASSERT_TRUE(config.has_value());
+    ModelShapes shapes(*open_synthetic({.synthetic = "llama-tiny"}));
+    const auto estimate = estimate_plan(portable, shapes, 1e12);
+    ASSERT_TRUE(estimate.has_value());
     StoredResults stored;
     stored.done[plan.comparisons[0].cells[1].hash] = 12;
     if (name == "matrix") stored.read_bytes_per_s = 31.4e9;
     const std::string fallback = name == "matrix" ? "model.gguf is missing: its fallback runs" : "";
     expect_golden("plan/" + name + ".txt",
-                  print_plan({portable, test_inputs(), plan, fallback,
-                              estimate_plan(portable, *config, {.embed = DType::kF16}),
+                  print_plan({portable, test_inputs(), plan, fallback, *estimate,
                               name == "matrix" ? 1000 : int64_t{8} << 30, stored}));
   }
 }

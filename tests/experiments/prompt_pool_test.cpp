@@ -89,6 +89,9 @@ TEST(PromptPool, ErrorsNameTheLine) {
             "pool.jsonl:1: expected");
   EXPECT_EQ(error_of("{\"text\": \"\xff\"}"), "pool.jsonl:1: this line is not UTF-8 text");
   EXPECT_EQ(error_of("{\"text\": \"a\"} {\"text\": \"b\"}"), "pool.jsonl:1: this line is not JSON");
+  const std::string deep(1 << 20, '[');  // would exhaust the stack if it were printed
+  EXPECT_EQ(error_of("{\"token_ids\": [" + deep + std::string(1 << 20, ']') + "]}"),
+            "pool.jsonl:1: \"token_ids\" holds a list or an object, which is not a token id");
   EXPECT_EQ(error_of(std::string(100000, '[')), "pool.jsonl:1: this line is not JSON");
 }
 
@@ -156,6 +159,23 @@ TEST(BuildRequests, RefusesWhatTheModelCannotRead) {
 }
 
 /// The prompts that ship: short questions and creative tasks, all different.
+TEST(BuildRequests, PromptsThatFillTheMachineAreRefused) {
+  const auto pool = parse_prompt_pool("{\"token_ids\": [1]}", "p.jsonl");
+  ASSERT_TRUE(pool.has_value());
+  WorkloadSpec workload;
+  workload.prompt_tokens = int64_t{1} << 40;  // 8 TiB of ids a request
+  workload.output_tokens = 1;
+  workload.requests = 4096;
+  ModelConfig config;  // without a limit on positions
+  config.vocab_size = 8;
+  const auto requests = build_requests(*pool, nullptr, config, workload);
+  ASSERT_FALSE(requests.has_value());
+  EXPECT_EQ(requests.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(requests.error().message.find("4096 requests of 1099511627776 tokens are 33600000 GiB"),
+            std::string::npos)
+      << requests.error().message;
+}
+
 TEST(PromptPool, ShippedPoolIsShortAndVaried) {
   const auto pool = load_prompt_pool(std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "experiments" /
                                      "prompts" / "qa.jsonl");

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "experiments/plan_estimate.h"
 #include "experiments/run_lock.h"
 #include "experiments/run_rows.h"
 #include "tests/experiments/experiment_fixture.h"
@@ -212,6 +214,32 @@ TEST_F(RunnerTest, CellThatCannotRunIsARowWithAReason) {
   EXPECT_EQ(rows("SELECT count(*) FROM decomposition"), 0);
   EXPECT_EQ(rows("SELECT count(*) FROM threat WHERE code = 'decomposition_missing'"), 1);
   EXPECT_EQ(run(spec).end, RunEnd::kNothingToRun);
+}
+
+TEST_F(RunnerTest, CellThatDoesNotFitIsSkippedBeforeAnythingIsLoaded) {
+  const ExperimentSpec spec = folder_.spec();
+  ModelShapes shapes(prepare_experiment(spec)->checkpoint);
+  const auto need = [&](size_t stack) {
+    return shapes.need(spec.stacks[stack], spec.workloads[0]).value();
+  };
+  options_.memory_bytes = std::min(need(0).total(), need(1).total()) - 1;
+  ASSERT_LE(std::max(need(2).total(), need(3).total()), options_.memory_bytes) << "4-bit weights";
+  options_.make_engine = [](std::shared_ptr<const ModelWeights> weights,
+                            const EngineOptions& options) -> Result<std::unique_ptr<Engine>> {
+    TRIPTYCH_CHECK(weights->scheme != WeightScheme::kF16, "weights of a skipped cell were loaded");
+    return std::unique_ptr<Engine>(
+        std::make_unique<FakeEngine>(behaviour_of(*weights, options), options));
+  };
+  EXPECT_EQ(run(spec).end, RunEnd::kPartial);
+  std::string reason = check_memory(need(0), options_.memory_bytes).error().message;
+  std::replace(reason.begin(), reason.end(), '\'', '_');  // any character to LIKE
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE stack = 'baseline' AND status = 'skipped' AND"
+                 " reason LIKE '" +
+                 reason + "'"),
+            1);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE stack IN ('full', 'corner') AND"
+                 " status = 'done'"),
+            2);
 }
 
 TEST_F(RunnerTest, CellThatFailsHalfWayLeavesTheOthers) {

@@ -277,6 +277,8 @@ TEST(TraceJson, ReadsKinetoRecordsAndProfilerSteps) {
   EXPECT_EQ(memset.bytes, 6291456);
   EXPECT_EQ(memset.end_ns - memset.start_ns, 4960);
   EXPECT_EQ(trace->quality.unlinked, 1);  // the memset
+  // The annotation on the GPU's track, the one that is no step, the operator and the flow.
+  EXPECT_EQ(trace->unused_events, 4);
   EXPECT_EQ(trace->quality.dropped, 0);
   EXPECT_EQ(trace->clock, "realtime");
   EXPECT_THAT(trace->source, HasSubstr(".json"));
@@ -305,6 +307,21 @@ TEST(TraceJson, CountsDeviceRecordsWithoutUsableTimesAsDropped) {
   ASSERT_EQ(trace->activities.size(), 1u);
   EXPECT_EQ(trace->names[trace->activities[0].name_id], "good");
   EXPECT_EQ(trace->quality.dropped, 2 + 4);
+  EXPECT_EQ(trace->unused_events, 1);
+}
+
+TEST(TraceJson, CountsPhasesOfImpossibleSizeAsDropped) {
+  const Result<Trace> trace = read(R"([
+      {"ph": "X", "cat": "user_annotation", "name": "decode 0", "ts": 0, "dur": 1,
+       "args": {"kind": "decode", "index": 0, "tokens": 9223372036854775807}},
+      {"ph": "X", "cat": "user_annotation", "name": "decode 1", "ts": 2, "dur": 1,
+       "args": {"kind": "decode", "index": 1, "tokens": -1}},
+      {"ph": "X", "cat": "user_annotation", "name": "decode 2", "ts": 4, "dur": 1,
+       "args": {"kind": "decode", "index": 2, "tokens": 16777216}}])");
+  ASSERT_TRUE(trace) << trace.error().to_string();
+  ASSERT_EQ(trace->phases.size(), 1u);
+  EXPECT_EQ(trace->phases[0].index, 2);
+  EXPECT_EQ(trace->quality.dropped, 2);
 }
 
 TEST(TraceJson, RefusesOverlappingPhases) {

@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// What an engine takes of a machine's memory, known from shapes before anything is loaded.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "engine/weights.h"
+
+namespace triptych {
+
+/// An engine at its fullest, all ranks together. Bytes as double: the sizes behind them are a
+/// user's, and their products may exceed 2^63.
+struct MemoryNeed {
+  double weight_bytes = 0;
+  double kv_bytes = 0;
+  double activation_bytes = 0;
+
+  [[nodiscard]] double total() const { return weight_bytes + kv_bytes + activation_bytes; }
+};
+
+/// Of an engine with these shards (make_shards()); shapes without numbers (weight_shapes()) give
+/// the same.
+[[nodiscard]] MemoryNeed memory_need(std::span<const std::shared_ptr<const ModelWeights>> shards,
+                                     const EngineOptions& options);
+
+/// Installed memory of this machine.
+[[nodiscard]] double machine_memory_bytes();
+
+/// Errors: kOutOfMemory with the arithmetic when `need` exceeds `machine_bytes`, so that a user
+/// reads numbers and the kernel's out-of-memory killer has nothing to do.
+[[nodiscard]] Status check_memory(const MemoryNeed& need, double machine_bytes);
+
+}  // namespace triptych
