@@ -105,6 +105,11 @@ TEST(ModelConfig, ValidationNamesTheField) {
         c.rope_scaling = {.kind = RopeScalingKind::kLlama3, .low_freq_factor = 4.0};
       },
       kCorrupt, "high_freq_factor");
+  expect_error(
+      [](Config& c) {
+        c.rope_scaling = {.kind = RopeScalingKind::kLlama3, .original_max_position = 1e56};
+      },
+      kCorrupt, "original_max_position_embeddings is 1e+56");
 }
 
 }  // namespace
