@@ -74,13 +74,21 @@ def decomposition(database, experiment):
         " ordinal", [experiment]
     ).fetchall()
     columns = ["workload", "method", "factor", "times [95 %]", "log share [95 %]"]
-    return markdown(columns, [
+    lines = [
         [row["workload"], row["method"], row["factor_name"],
          interval(row["factor"], row["factor_lo"], row["factor_hi"], "{:.3f}".format),
          "refused" if row["log_share"] is None else
          interval(row["log_share"], row["share_lo"], row["share_hi"], "{:.1%}".format)]
         for row in rows
-    ])
+    ]
+    # A column that says the same in every row says nothing, unless it is the usual one.
+    if len({row["decomposition"] for row in rows}) > 1:
+        columns[0] = "decomposition"
+        for line, row in zip(lines, rows):
+            line[0] = row["decomposition"]
+            if len({other["workload"] for other in rows}) > 1:
+                line[0] += f" at {row['workload']}"
+    return markdown(columns, lines)
 
 
 def token_time(database, experiment):

@@ -81,6 +81,17 @@ class ReadmeTablesTest(unittest.TestCase):
         self.assertIn("| c=1 | path | runtime | 1.900 [1.800, 2.000] | 67.7% [60.0%, 70.0%] |\n"
                       "| c=1 | path | kernel | 1.000 [0.900, 1.100] | refused |\n", text)
 
+    def test_several_decompositions_are_named(self):
+        database = sqlite3.connect(self.folder / "toy.sqlite")
+        database.execute("INSERT INTO v_decomposition VALUES"
+                         " ('toy', 'c=1', 'path', 'arena', 1.1, 1.0, 1.2, NULL, NULL, NULL, 'alone', 0)")
+        database.commit()
+        database.close()
+        text = self.table("decomposition")
+        self.assertIn("| decomposition | method |", text)
+        self.assertIn("| alone | path | arena | 1.100", text)
+        self.assertIn("| builtin | path | runtime | 1.900", text)
+
     def test_token_time_leaves_out_empty_classes_and_sums(self):
         text = self.table("token_time")
         self.assertIn("| us per token | a |\n| --- | --- |\n| gemm | 3.0 |\n| sync | 0.5 |\n| sum | 3.5 |",
