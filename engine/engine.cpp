@@ -276,8 +276,10 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
   }
   if (options.kv_pages() * options.kv_page_size() < options.max_sequence) {
     return fail(ErrorCode::kOutOfMemory,
-                str_format("kv_cache_tokens is %lld, but one sequence may have %lld tokens",
+                str_format("kv_cache_tokens is %lld, which is room for %lld, but one sequence may "
+                           "have %lld tokens",
                            static_cast<long long>(options.kv_cache_tokens),
+                           static_cast<long long>(options.kv_pages() * options.kv_page_size()),
                            static_cast<long long>(options.max_sequence)));
   }
   return {};

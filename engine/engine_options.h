@@ -23,8 +23,8 @@ struct EngineOptions {
   int64_t max_sequence = 0;     ///< Most tokens of one sequence, prompt and output.
   int64_t page_size = 16;       ///< Tokens per KV page, with kPagedKv.
   int64_t prefill_chunk = 512;  ///< Most prompt tokens in one step, with kChunkedPrefill.
-  /// The KV budget: most tokens of all sequences together, rounded up to pages; at least one
-  /// sequence of max_sequence tokens. 0 = enough for max_batch of them.
+  /// The KV budget: most tokens of all sequences together, in whole pages; at least one sequence
+  /// of max_sequence tokens. 0 = enough for max_batch of them.
   int64_t kv_cache_tokens = 0;
   int tensor_parallel = 1;  ///< Ranks; each has at least one thread.
   AllReduceKind all_reduce = AllReduceKind::kAuto;
@@ -35,7 +35,7 @@ struct EngineOptions {
   [[nodiscard]] int64_t kv_pages() const {
     const int64_t unit = kv_page_size();
     const int64_t all = max_batch * ((max_sequence + unit - 1) / unit);
-    return kv_cache_tokens == 0 ? all : std::min(all, (kv_cache_tokens + unit - 1) / unit);
+    return kv_cache_tokens == 0 ? all : std::min(all, kv_cache_tokens / unit);
   }
   /// Rows of the largest step.
   [[nodiscard]] int64_t max_rows() const {

@@ -249,6 +249,9 @@ Result<SyntheticDirectory> write_synthetic_directory(const ModelConfig& config,
                                                      const SyntheticDirectoryOptions& options) {
   TRIPTYCH_CHECK(dtype_info(options.dtype).block_elements == 1, "a plain type");
   TRIPTYCH_RETURN_IF_ERROR(validate(config, config.name));
+  if (directory.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "an empty name, expected that of a folder to make");
+  }
   // "dir/" and "dir" are the same; a name without a folder lies in the working directory.
   fs::path target = fs::absolute(directory).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();

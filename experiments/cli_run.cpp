@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // triptych run and resume: measure, store, report.
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <ostream>
+#include <string_view>
 
 #include "experiments/cli_command.h"
 #include "experiments/report.h"
@@ -24,7 +27,15 @@ class InterruptGuard {
   InterruptGuard() {
     g_interrupted = false;
     struct sigaction action = {};
-    action.sa_handler = [](int) { g_interrupted = true; };
+    action.sa_handler = [](int) {
+      g_interrupted = true;
+      // A pass may wait long for its arrivals. Nothing to be done where this cannot be written.
+      constexpr std::string_view kText =
+          "\ntriptych: stopping at the end of this pass; once more to stop at once\n";
+      const int error = errno;
+      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+      errno = error;
+    };
     action.sa_flags = SA_RESETHAND;
     sigaction(SIGINT, &action, &old_int_);
     sigaction(SIGTERM, &action, &old_term_);

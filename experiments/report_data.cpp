@@ -202,10 +202,19 @@ Json token_time_json(const ReportTokenTime& time) {
 
 Json cell_json(const ReportCell& cell) {
   const db::CellRow& row = cell.row;
-  Json json = {{"stack", row.stack},  {"runtime", row.runtime},           {"weights", row.weights},
-               {"kv", row.kv},        {"threads", row.threads},           {"device", row.device},
-               {"model", row.model},  {"model_origin", row.model_origin}, {"status", row.status},
-               {"reason", row.reason}};
+  Json json = {{"stack", row.stack},
+               {"runtime", row.runtime},
+               {"weights", row.weights},
+               {"kv", row.kv},
+               {"threads", row.threads},
+               {"device", row.device},
+               {"model", row.model},
+               {"model_origin", row.model_origin},
+               {"status", row.status},
+               {"reason", row.reason},
+               {"parallel", row.parallel},
+               {"kv_cache_tokens", row.kv_cache_tokens},
+               {"prefill_chunk", row.prefill_chunk}};
   Json summaries = Json::object();
   for (const auto& [metric, summary] : cell.summaries) {
     summaries[metric] = {{"median", number(summary.median)},

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "experiments/report_render.h"
+#include "experiments/spec.h"
 
 namespace triptych {
 
@@ -105,10 +106,18 @@ void add_header(const ReportData& data, Document& document) {
 void add_axes(const ReportComparison& comparison, Document& document) {
   TextTable fields = field_table();
   for (const ReportCell& cell : comparison.cells) {
-    add_field(fields, shortened(cell.row.stack),
-              str_format("%s, weights %s, kv %s, %lld threads", cell.row.runtime.c_str(),
-                         cell.row.weights.c_str(), cell.row.kv.c_str(),
-                         static_cast<long long>(cell.row.threads)));
+    std::string text = str_format("%s, weights %s, kv %s, %lld threads", cell.row.runtime.c_str(),
+                                  cell.row.weights.c_str(), cell.row.kv.c_str(),
+                                  static_cast<long long>(cell.row.threads));
+    // What every usual stack has would only hide where two stacks differ.
+    if (!cell.row.parallel.starts_with("tp=1,")) text += ", " + cell.row.parallel;
+    if (cell.row.kv_cache_tokens > 0) {
+      text += str_format(", KV of %lld tokens", static_cast<long long>(cell.row.kv_cache_tokens));
+    }
+    if (cell.row.prefill_chunk > 0 && cell.row.prefill_chunk != StackSpec().prefill_chunk) {
+      text += str_format(", chunks of %lld", static_cast<long long>(cell.row.prefill_chunk));
+    }
+    add_field(fields, shortened(cell.row.stack), std::move(text));
   }
   document.push_back({Kind::kCaption, "Stacks", {}});
   document.push_back({Kind::kFields, "", std::move(fields)});

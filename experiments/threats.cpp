@@ -107,7 +107,8 @@ void find_intervals(const ComparisonEvidence& evidence, Collector& out) {
   for (const db::DecompositionRow& row : evidence.decompositions) {
     if (!seen.insert(row.decomposition).second) continue;
     const double width = row.log_total_hi - row.log_total_lo;
-    if (!(width <= std::abs(row.log_total) / 2)) {
+    const bool known = std::isfinite(width);  // few_blocks tells why it is not
+    if (known && !(width <= std::abs(row.log_total) / 2)) {
       out.add("wide_interval", "warning",
               str_format("%s: the interval of ln F is %.3f wide, ln F is %.3f",
                          row.decomposition.c_str(), width, row.log_total));
@@ -115,7 +116,9 @@ void find_intervals(const ComparisonEvidence& evidence, Collector& out) {
     const bool refused = row.log_total_lo <= 0 && row.log_total_hi >= 0;
     if (refused) {
       out.add("share_refused", "serious",
-              row.decomposition + ": the interval of ln F covers 0, so there is nothing to share");
+              row.decomposition +
+                  (known ? ": the interval of ln F covers 0" : ": ln F has no interval") +
+                  ", so there is nothing to share");
     }
     if (!row.confounded.empty()) {
       out.add("confounded", "warning", row.decomposition + ": " + row.confounded);

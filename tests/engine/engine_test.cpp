@@ -190,7 +190,8 @@ EngineOptions crowded_options(RandomStream& random, const std::vector<Request>& 
     longest = std::max(longest, r.prompt.size() + static_cast<size_t>(r.max_new_tokens));
   }
   crowded.max_sequence = static_cast<int64_t>(longest);
-  crowded.kv_cache_tokens = static_cast<int64_t>(longest + random.below(longest));
+  crowded.kv_cache_tokens = static_cast<int64_t>(longest + random.below(longest)) +
+                            crowded.page_size - 1;  // the last page may not be whole
   return crowded;
 }
 
@@ -242,7 +243,7 @@ TEST(Engine, OpenLoopRequestsCountFromTheTimeTheyWereDue) {
 TEST(Engine, TheKvBudgetBoundsThePool) {
   EngineOptions small = options("fast", 4);
   small.max_sequence = 25;
-  small.kv_cache_tokens = 32;  // seven pages of five
+  small.kv_cache_tokens = 39;  // seven whole pages of five
   const auto engine = engine_of(small);
   EXPECT_EQ(engine->memory().peak_kv_bytes, 35 * model()->config.kv_bytes_per_token(2));
   const std::vector<Request> requests(
@@ -254,12 +255,14 @@ TEST(Engine, TheKvBudgetBoundsThePool) {
 TEST(Engine, AKvBudgetThatHoldsNoWholeSequenceIsRefused) {
   for (const char* runtime : {"eager", "fast"}) {
     EngineOptions small = options(runtime, 2);
-    small.kv_cache_tokens = 59;  // rounded up to 60 with pages of five
+    small.kv_cache_tokens = 63;
     const auto engine = make_engine(model(), small);
     ASSERT_FALSE(engine);
     EXPECT_EQ(engine.error().code, ErrorCode::kOutOfMemory);
     EXPECT_THAT(engine.error().message,
-                HasSubstr("kv_cache_tokens is 59, but one sequence may have 64 tokens"));
+                HasSubstr(std::string("kv_cache_tokens is 63, which is room for ") +
+                          (std::string_view(runtime) == "eager" ? "63" : "60") +
+                          ", but one sequence may have 64 tokens"));
   }
 }
 

@@ -126,6 +126,12 @@ TEST(SyntheticDirectory, NeverReplacesAnything) {
   EXPECT_EQ(MappedFile::open(dir / "file")->text(), "kept");
 }
 
+TEST(SyntheticDirectory, AnEmptyNameIsRefused) {
+  const auto written = write_synthetic_directory(synthetic_config("llama-tiny").value(), "", {});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST(SyntheticDirectory, LeavesNothingBehindWhenTheDiskIsFull) {
   const TempDir dir;
   rlimit before{};

@@ -77,6 +77,8 @@ TEST_F(ServingTest, TheReportShowsPromisesAndPercentiles) {
   EXPECT_THAT(text, HasSubstr("Serving (all requests, p50 / p99)"));
   EXPECT_THAT(text, HasSubstr("arrivals: poisson:200; goodput counts requests within TTFT"));
   EXPECT_THAT(text, HasSubstr("faster (latency per output token"));
+  EXPECT_THAT(render_report(*data, ReportFormat::kMarkdown, {}),
+              HasSubstr("KV of 40 tokens, chunks of 8"));
   EXPECT_THAT(render_report(*data, ReportFormat::kCsv, {}), HasSubstr("latency,"));
   EXPECT_THAT(render_report(*data, ReportFormat::kJson, {}), HasSubstr("\"goodput_per_s\": 0"));
 }
