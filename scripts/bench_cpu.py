@@ -55,6 +55,7 @@ def run_ours(program: Path, folder: Path, number: int) -> dict:
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     facts = dict(connection.execute("select * from v_runs").fetchone())
+    del facts["spec_path"]  # of this checkout; the spec is always the same
     turn = {"run": facts}
     for stack in STACKS:
         rows = connection.execute("select * from v_requests where stack = ?", (stack,)).fetchall()
