@@ -207,9 +207,7 @@ TEST(Engine, TwoHundredCrowdedMixesGiveEachRequestWhatItGetsAlone) {
     }
     const EngineOptions crowded = crowded_options(random, requests);
     const GenerateResult together = engine_of(crowded)->generate(requests, nullptr).value();
-    int64_t prompts = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
-      prompts += static_cast<int64_t>(requests[i].prompt.size() > 0);
       preemptions += together.requests[i].preemptions;
       Request alone = requests[i];
       alone.arrival_ns.reset();
@@ -217,7 +215,7 @@ TEST(Engine, TwoHundredCrowdedMixesGiveEachRequestWhatItGetsAlone) {
                 tokens_of(single->generate({&alone, 1}, nullptr).value())[0])
           << "mix " << mix << " request " << i << " " << crowded.features.to_string();
     }
-    chunked += static_cast<int64_t>(together.prefill_steps > prompts);
+    chunked += static_cast<int64_t>(together.prefill_steps > std::ssize(requests));
   }
   EXPECT_GT(preemptions, 50) << "the mixes must reach what they test";
   EXPECT_GT(chunked, 20);
