@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: Triptych contributors
 # SPDX-License-Identifier: Apache-2.0
 # Makes build/gpu-portable/portable/{bin,lib,scripts,specs,prompts,traces}: the program, the GPU tests and
-# triptych_gpu_check for a GPU machine that has neither compilers nor our libraries. Copy the folder
-# there and run bin/kernels_cuda_test and bin/triptych_gpu_check.
+# triptych_gpu_bench for a GPU machine that has neither compilers nor our libraries. Copy the folder
+# there and run bin/kernels_cuda_test and bin/triptych_gpu_bench.
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
