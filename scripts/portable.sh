@@ -9,8 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 folder=build/gpu-portable/portable
 max_bytes=$((60 << 20))
-# What every Linux with glibc and a C++ runtime has.
-system_libraries='linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+'
+# What every Linux with glibc and a C++ runtime has, and, of CUDA, the library beside the driver's.
+system_libraries='linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libgcc_s|libcublasLt|libstdc\+\+'
 
 check_libraries() {
   local binary name foreign=0

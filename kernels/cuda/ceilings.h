@@ -6,7 +6,7 @@
 namespace triptych {
 
 struct CudaCeilings {
-  double read_bytes_per_s = 0;  ///< The better of plain 16-byte loads and bulk copies (sm_90).
+  double read_bytes_per_s = 0;  ///< Plain 16-byte loads, the better of two grids.
   double copy_bytes_per_s = 0;  ///< Read plus written.
   double f16_flops_per_s = 0;   ///< cuBLASLt, 8192 x 8192 x 8192, random values.
 };

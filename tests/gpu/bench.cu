@@ -74,8 +74,7 @@ int add_case(const char* name, Case run) {
   return static_cast<int>(cases().size());
 }
 
-Times measure(cudaStream_t stream, int64_t calls,
-              const std::function<void(cudaStream_t)>& record) {
+Times measure(cudaStream_t stream, int64_t calls, const std::function<void(cudaStream_t)>& record) {
   const GraphExec graph = capture_graph(stream, record);
   const Event start = make_event();
   const Event stop = make_event();

@@ -31,10 +31,11 @@ class Bench {
  public:
   explicit Bench(const DeviceInfo& device);
 
-  /// Calls call(i, stream) for i in [0, calls) in one graph and prints a row: name, shape, us a call,
-  /// rates, and the time as a multiple of the floor max(bytes / read ceiling, flops / f16 ceiling).
-  void row(const std::string& name, const std::string& shape, const KernelCost& cost,
-           int64_t calls, const std::function<void(int64_t, cudaStream_t)>& call);
+  /// Calls call(i, stream) for i in [0, calls) in one graph and prints a row: name, shape, us a
+  /// call, rates, and the time as a multiple of the floor max(bytes / read ceiling, flops / f16
+  /// ceiling).
+  void row(const std::string& name, const std::string& shape, const KernelCost& cost, int64_t calls,
+           const std::function<void(int64_t, cudaStream_t)>& call);
 
   /// How many sets of `set_bytes` must rotate so that every call reads from memory and not from L2;
   /// at most what fits the pool.
@@ -64,7 +65,7 @@ int add_case(const char* name, Case run);
 }  // namespace triptych::bench
 
 /// TRIPTYCH_BENCH(rms_norm) { bench.row(...); }  The program's arguments choose cases by name.
-#define TRIPTYCH_BENCH(name)                                                        \
-  static void bench_##name(::triptych::bench::Bench& bench);                        \
+#define TRIPTYCH_BENCH(name)                                                              \
+  static void bench_##name(::triptych::bench::Bench& bench);                              \
   static const int bench_added_##name = ::triptych::bench::add_case(#name, bench_##name); \
   static void bench_##name([[maybe_unused]] ::triptych::bench::Bench& bench)
