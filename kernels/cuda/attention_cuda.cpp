@@ -162,11 +162,7 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   while (can_double() && plan.splits < kMaxBalanceSplits && keys > plan.splits * kMaxSplitKeys) {
     plan.splits *= 2;
   }
-  if (keys <= plan.splits * kTileKeys) {
-    plan.stages = 1;
-  } else {
-    plan.stages = shape.head_dim <= 64 ? 4 : 2;
-  }
+  plan.stages = keys <= plan.splits * kTileKeys ? 1 : 2;
   return plan;
 }
 

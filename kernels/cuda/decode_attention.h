@@ -16,7 +16,8 @@ namespace triptych {
 /// A result depends on `splits` in its last bits, and on nothing else of the batch.
 struct DecodePlan {
   int splits = 1;  ///< A power of two up to kMaxDecodeSplits.
-  int stages = 1;  ///< Tiles in flight in each warp: 1, 2 or 4.
+  int stages =
+      1;  ///< 8 KiB of keys and values in flight in each of the 4 warps of a block: 1 to 3.
 };
 inline constexpr int kMaxDecodeSplits = 16;
 /// Where splits meet in the workspace: at most so many blocks, of at most so many pairs of a

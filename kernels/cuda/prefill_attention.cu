@@ -5,6 +5,7 @@
 // a token and a query head of one KV head, so that each key is loaded once for the whole group and
 // a chunk of few tokens fills a tile as far as it can.
 #include "kernels/common/cp_async.cuh"
+#include "kernels/common/exp2.cuh"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/kv_rows.cuh"
@@ -105,12 +106,22 @@ class KeyTiles {
 
   __device__ void copy(const T* base, int tile, int rows, uint32_t shared) const {
     const int thread = static_cast<int>(threadIdx.x);
+    const int token0 = tile * L::kKeys;
+    const bool whole = token0 >= tokens_.begin && token0 + L::kKeys <= tokens_.end;
+    constexpr int kStep = kThreads / L::kChunks;  // keys that the block copies at once
+    const uint32_t first =
+        shared + tile_byte<kDim>(thread / L::kChunks, static_cast<unsigned>(thread % L::kChunks));
 #pragma unroll
-    for (int i = 0; i < L::kKeys; i += kThreads / L::kChunks) {
+    for (int i = 0; i < L::kKeys; i += kStep) {
       const int key = i + thread / L::kChunks;
       const int row = __shfl_sync(kAllLanes, rows, key / kTokenGroup) + key % kTokenGroup;
-      copy_async_16(shared + tile_byte<kDim>(key, static_cast<unsigned>(thread % L::kChunks)),
-                    base + int64_t{row} * dim_, in_dim_ && tokens_.contains(tile * L::kKeys + key));
+      // Where a step is not a multiple of 8 keys, the chunks change places by another number.
+      const uint32_t place =
+          kStep % 8 == 0
+              ? first + i * kDim * 2
+              : shared + tile_byte<kDim>(key, static_cast<unsigned>(thread % L::kChunks));
+      copy_async_16(place, base + int64_t{row} * dim_,
+                    in_dim_ && (whole || tokens_.contains(token0 + key)));
     }
   }
 
@@ -129,6 +140,7 @@ class WarpRows {
   using L = Tile<kDim>;
   static constexpr int kRowTiles = L::kRowTiles;
   static constexpr int kKeyTiles = L::kKeys / 8;
+  static constexpr uint32_t kGroupBytes = 8 * kDim * 2;  // of 8 rows in shared memory
 
   __device__ WarpRows() {
     for (float(&max)[2] : max_) max[0] = max[1] = -INFINITY;
@@ -136,6 +148,8 @@ class WarpRows {
 
   __device__ void multiply_keys(uint32_t queries, uint32_t keys) {
     const unsigned lane = threadIdx.x % 32;
+    const uint32_t first_query = queries + tile_byte<kDim>(lane % 16, lane / 16);
+    const uint32_t first_key = keys + tile_byte<kDim>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -149,13 +163,12 @@ class WarpRows {
       uint32_t q[kRowTiles][4];
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        load_matrices(q[m], queries + tile_byte<kDim>(16 * m + lane % 16, 2 * c + lane / 16));
+        load_matrices(q[m], further_chunk(first_query, 2 * c) + 2 * m * kGroupBytes);
       }
 #pragma unroll
       for (int n = 0; n < kKeyTiles; n += 2) {
         uint32_t k[4];
-        load_matrices(
-            k, keys + tile_byte<kDim>(8 * n + lane % 8 + lane / 16 * 8, 2 * c + lane / 8 % 2));
+        load_matrices(k, further_chunk(first_key, 2 * c) + n * kGroupBytes);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           mma_m16n8k16<T>(scores_[m][n], q[m][0], q[m][1], q[m][2], q[m][3], k[0], k[1]);
@@ -187,6 +200,8 @@ class WarpRows {
   }
 
   __device__ void update(float scale_log2) {
+    float shrink[kRowTiles][2];
+    bool grew = false;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -200,29 +215,36 @@ class WarpRows {
         max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
         max = fmaxf(max_[m][h], max * scale_log2);
         const float base = max == -INFINITY ? 0.0f : max;  // a row that has seen no key yet
-        const float shrink = exp2f(max_[m][h] - base);
+        shrink[m][h] = exp2_flushed(max_[m][h] - base);
+        grew |= max > max_[m][h];
         max_[m][h] = max;
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
           for (int i = 2 * h; i < 2 * h + 2; ++i) {
-            scores_[m][n][i] = exp2f(fmaf(scores_[m][n][i], scale_log2, -base));
+            scores_[m][n][i] = exp2_flushed(fmaf(scores_[m][n][i], scale_log2, -base));
             sum += scores_[m][n][i];
           }
         }
-        sum_[m][h] = sum_[m][h] * shrink + sum;
+        sum_[m][h] = sum_[m][h] * shrink[m][h] + sum;
+      }
+    }
+    // Maxima seldom grow; where none does, all factors are 1.
+    if (!__any_sync(kAllLanes, grew)) return;
 #pragma unroll
-        for (int d = 0; d < kDim / 8; ++d) {
-          out_[m][d][2 * h] *= shrink;
-          out_[m][d][2 * h + 1] *= shrink;
-        }
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int d = 0; d < kDim / 8; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out_[m][d][i] *= shrink[m][i / 2];
       }
     }
   }
 
   __device__ void add_values(uint32_t values) {
     const unsigned lane = threadIdx.x % 32;
+    const uint32_t first_value = values + tile_byte<kDim>(lane % 16, lane / 16);
 #pragma unroll
     for (int k = 0; k < kKeyTiles / 2; ++k) {
       uint32_t p[kRowTiles][4];
@@ -237,8 +259,7 @@ class WarpRows {
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t v[4];
-        load_matrices_transposed(v,
-                                 values + tile_byte<kDim>(16 * k + lane % 16, 2 * d + lane / 16));
+        load_matrices_transposed(v, further_chunk(first_value, 2 * d) + 2 * k * kGroupBytes);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           mma_m16n8k16<T>(out_[m][2 * d], p[m][0], p[m][1], p[m][2], p[m][3], v[0], v[1]);
