@@ -55,11 +55,8 @@ class Ring {
   __device__ void start(int i) const { bring(i, tiles_.newest()); }
   // Outside of a group: only the last tile has a rest, and it waits for all copies.
   __device__ void finish(int i) const {
-    for (int half = 0; half < 2; ++half) {
-      if (!tiles_.is_plain(i, half)) {
-        tiles_.copy_half(i, half, stage(i), tiles_.newest(), INT32_MAX);
-      }
-    }
+    if (tiles_.is_plain(i)) return;
+    tiles_.copy(i, stage(i), tiles_.newest(), INT32_MAX);
   }
   __device__ void refill(int i) const { bring(i, INT32_MAX); }
   __device__ uint32_t wait(int i) const {
@@ -80,13 +77,10 @@ class Ring {
   // Past the last tile the group is empty, so that each wait counts the same.
   __device__ void bring(int i, int to) const {
     if (i < tiles_.count()) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (tiles_.is_plain(i, half)) {
-          tiles_.copy_plain_half(i, half, stage(i));
-        } else {
-          tiles_.copy_half(i, half, stage(i), 0, to);
-        }
+      if (tiles_.is_plain(i)) {
+        tiles_.copy_plain(i, stage(i));
+      } else {
+        tiles_.copy(i, stage(i), 0, to);
       }
     }
     commit_copies();

@@ -19,7 +19,7 @@ namespace triptych::decode {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kTile = 16;         // tokens
+inline constexpr int kTile = kDecodeTile;
 inline constexpr int kWindowTiles = 16;  // tiles whose rows a warp looks up at once: 2 groups each
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
@@ -99,10 +99,9 @@ class Tiles {
   [[nodiscard]] __device__ int newest() const { return tokens_.end - 1; }
   [[nodiscard]] __device__ const TokenRange& tokens() const { return tokens_; }
   [[nodiscard]] __device__ int first_token(int i) const { return (first_ + i * stride_) * kTile; }
-  /// Whether all tokens of half `half` of tile i are seen and older than the newest.
-  [[nodiscard]] __device__ bool is_plain(int i, int half) const {
-    const int token = first_token(i) + half * kTokenGroup;
-    return token >= tokens_.begin && token + kTokenGroup <= newest();
+  /// Whether all tokens of tile i are seen and older than the newest.
+  [[nodiscard]] __device__ bool is_plain(int i) const {
+    return first_token(i) >= tokens_.begin && first_token(i) + kTile <= newest();
   }
 
   /// Looks up where the tiles from number i on lie. Called for each multiple of kWindowTiles.
@@ -118,32 +117,30 @@ class Tiles {
     return __shfl_sync(kAllLanes, window_, i % kWindowTiles * 2 + half);
   }
 
-  /// Starts copies of the tokens in [from, to) of a half; those that may not be read become zeros.
-  __device__ void copy_half(int i, int half, uint32_t stage, int from, int to) const {
-    const int token0 = first_token(i) + half * kTokenGroup;
-    const int64_t offset = lane_offset(i, half);
+  /// Starts copies of the tokens in [from, to) of tile i; those that may not be read become zeros.
+  __device__ void copy(int i, uint32_t stage, int from, int to) const {
     const bool in_dim = lane_chunk() * kChunk < dim_;
-#pragma unroll 1  // rare: two halves of a sequence
-    for (int r = 0; r < kTokenGroup; r += kRowsACopy) {
-      const int row = r + lane_row();
-      const int token = token0 + row;
+#pragma unroll 1  // rare: the ends of a sequence
+    for (int r = 0; r < kTile; r += kRowsACopy) {
+      const int64_t offset = lane_offset(i, r / kTokenGroup) + r % kTokenGroup * dim_;
+      const int token = first_token(i) + r + lane_row();
       if (token < from || token >= to) continue;
-      const uint32_t shared = stage + tile_byte<kDim>(half * kTokenGroup + row, lane_chunk());
+      const uint32_t shared = stage + tile_byte<kTile>(r + lane_row(), lane_chunk());
       const bool valid = in_dim && tokens_.contains(token);
-      copy_async_16(shared, k_ + offset + r * dim_, valid);
-      copy_async_16(shared + kTileBytes, v_ + offset + r * dim_, valid);
+      copy_async_16(shared, k_ + offset, valid);
+      copy_async_16(shared + kTileBytes, v_ + offset, valid);
     }
   }
-  /// The same for all tokens of a plain half.
-  __device__ void copy_plain_half(int i, int half, uint32_t stage) const {
-    const int64_t offset = lane_offset(i, half);
+  /// The same for all tokens of a plain tile.
+  __device__ void copy_plain(int i, uint32_t stage) const {
+    const int64_t offset[2] = {lane_offset(i, 0), lane_offset(i, 1)};
     const bool in_dim = lane_chunk() * kChunk < dim_;
 #pragma unroll
-    for (int r = 0; r < kTokenGroup; r += kRowsACopy) {
-      const uint32_t shared =
-          stage + tile_byte<kDim>(half * kTokenGroup + r + lane_row(), lane_chunk());
-      copy_async_16(shared, k_ + offset + r * dim_, in_dim);
-      copy_async_16(shared + kTileBytes, v_ + offset + r * dim_, in_dim);
+    for (int r = 0; r < kTile; r += kRowsACopy) {
+      const uint32_t shared = stage + tile_byte<kTile>(r + lane_row(), lane_chunk());
+      const int64_t at = offset[r / kTokenGroup] + r % kTokenGroup * dim_;
+      copy_async_16(shared, k_ + at, in_dim);
+      copy_async_16(shared + kTileBytes, v_ + at, in_dim);
     }
   }
 
@@ -190,16 +187,14 @@ class WarpState {
   __device__ void attend(uint32_t stage, float scale_log2, int token0, TokenRange tokens) {
     float weight[kHeadTiles][4];
     score(stage, scale_log2, weight);
+    uint32_t values[kBatch][4];  // on their way while the softmax works
+    const uint32_t first = first_value(stage + kTile * kDim * 2);
+    load_values(first, 0, values);
     if (token0 < tokens.begin || token0 + kTile > tokens.end) mask(token0, tokens, weight);
-    bool grew = false;
-#pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) grew |= update(weight[h], h, i);
-    }
+    const bool grew = update(weight);
     // Maxima seldom grow; where none does, all factors are 1.
     if (__any_sync(kAllLanes, grew)) shrink();
-    add_values(stage + kTile * kDim * 2, weight);
+    add_values(first, weight, values);
   }
 
   /// Writes the sums of the heads of `group`, [kHeads][stride], and their softmax.
@@ -224,21 +219,31 @@ class WarpState {
 
  private:
   static constexpr int kHeadTiles = kHeads / 8;
+  static constexpr int kSteps = kDim / 16;                // of 16 numbers of a row: 4 matrices each
+  static constexpr int kBatch = kSteps < 8 ? kSteps : 8;  // steps that are loaded together
   static __device__ int g() { return static_cast<int>(threadIdx.x) % 32 / 4; }
   static __device__ int t() { return static_cast<int>(threadIdx.x) % 4; }
 
   // weight[h][2 j + i]: the score of token g + 8 j and head 8 h + 2 t + i.
   __device__ void score(uint32_t keys, float scale_log2, float (&weight)[kHeadTiles][4]) const {
     const unsigned lane = threadIdx.x % 32;
-    const uint32_t first = keys + tile_byte<kDim>(lane % 16, lane / 16);
+    const uint32_t first = keys + tile_byte<kTile>(lane % 16, lane / 16);
     float parts[kHeadTiles][2][4] = {};  // two sums: chains of products half as long
 #pragma unroll
-    for (int c = 0; c < kDim / 16; ++c) {
-      uint32_t k[4];
-      load_matrices(k, further_chunk(first, 2 * c));
+    for (int batch = 0; batch < kSteps; batch += kBatch) {
+      uint32_t k[kBatch][4];
 #pragma unroll
-      for (int h = 0; h < kHeadTiles; ++h) {
-        mma_m16n8k16<T>(parts[h][c % 2], k[0], k[1], k[2], k[3], q_[h][2 * c], q_[h][2 * c + 1]);
+      for (int c = 0; c < kBatch; ++c) {
+        load_matrices(k[c], further_chunk<kTile>(first, 2 * (batch + c)));
+      }
+#pragma unroll
+      for (int c = 0; c < kBatch; ++c) {
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h) {
+          const uint32_t(&q)[kDim / 8] = q_[h];
+          mma_m16n8k16<T>(parts[h][c % 2], k[c][0], k[c][1], k[c][2], k[c][3], q[2 * (batch + c)],
+                          q[2 * (batch + c) + 1]);
+        }
       }
     }
 #pragma unroll
@@ -260,19 +265,39 @@ class WarpState {
     }
   }
 
-  // Turns the scores of one head into weights relative to its new maximum. Did that grow?
-  __device__ bool update(float (&weight)[4], int h, int i) {
-    Softmax& softmax = softmax_[h][i];
-    float max = fmaxf(weight[i], weight[2 + i]);
-    for (int lanes = 4; lanes < 32; lanes *= 2) {
-      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, lanes));
+  // Turns scores into weights relative to the new maximum of their head. Did any of this lane grow?
+  __device__ bool update(float (&weight)[kHeadTiles][4]) {
+    float max[kHeadTiles][2];
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) max[h][i] = fmaxf(weight[h][i], weight[h][2 + i]);
     }
-    max = fmaxf(max, softmax.max);
-    shrink_[h][i] = exp2_flushed(softmax.max - max);
-    const bool grew = max > softmax.max;
-    weight[i] = exp2_flushed(weight[i] - max);
-    weight[2 + i] = exp2_flushed(weight[2 + i] - max);
-    softmax = {max, softmax.sum * shrink_[h][i] + (weight[i] + weight[2 + i])};
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) {
+#pragma unroll
+      for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          max[h][i] = fmaxf(max[h][i], __shfl_xor_sync(kAllLanes, max[h][i], lanes));
+        }
+      }
+    }
+    bool grew = false;
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Softmax& softmax = softmax_[h][i];
+        grew |= max[h][i] > softmax.max;
+        max[h][i] = fmaxf(max[h][i], softmax.max);
+        shrink_[h][i] = exp2_flushed(softmax.max - max[h][i]);
+        weight[h][i] = exp2_flushed(weight[h][i] - max[h][i]);
+        weight[h][2 + i] = exp2_flushed(weight[h][2 + i] - max[h][i]);
+        const float sum = weight[h][i] + weight[h][2 + i];
+        softmax = {max[h][i], softmax.sum * shrink_[h][i] + sum};
+      }
+    }
     return grew;
   }
 
@@ -287,9 +312,20 @@ class WarpState {
     }
   }
 
-  __device__ void add_values(uint32_t values, const float (&weight)[kHeadTiles][4]) {
+  static __device__ uint32_t first_value(uint32_t values) {
     const unsigned lane = threadIdx.x % 32;
-    const uint32_t first = values + tile_byte<kDim>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    return values + tile_byte<kTile>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+  static __device__ void load_values(uint32_t first, int batch, uint32_t (&v)[kBatch][4]) {
+#pragma unroll
+    for (int d = 0; d < kBatch; ++d) {
+      load_matrices_transposed(v[d], further_chunk<kTile>(first, 2 * (batch + d)));
+    }
+  }
+
+  // `v` holds the first batch.
+  __device__ void add_values(uint32_t first, const float (&weight)[kHeadTiles][4],
+                             uint32_t (&v)[kBatch][4]) {
     uint32_t p[kHeadTiles][2];
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
@@ -297,12 +333,14 @@ class WarpState {
       p[h][1] = transpose_matrix(pack_pair<T>(weight[h][2], weight[h][3]));
     }
 #pragma unroll
-    for (int d = 0; d < kDim / 16; ++d) {
-      uint32_t v[4];
-      load_matrices_transposed(v, further_chunk(first, 2 * d));
+    for (int batch = 0; batch < kSteps; batch += kBatch) {
+      if (batch > 0) load_values(first, batch, v);
 #pragma unroll
-      for (int h = 0; h < kHeadTiles; ++h) {
-        mma_m16n8k16<T>(out_[h][d], v[0], v[1], v[2], v[3], p[h][0], p[h][1]);
+      for (int d = 0; d < kBatch; ++d) {
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h) {
+          mma_m16n8k16<T>(out_[h][batch + d], v[d][0], v[d][1], v[d][2], v[d][3], p[h][0], p[h][1]);
+        }
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// Decode attention on sm_90. The copy engine brings the tiles: one lane of a warp asks for 8 tokens
-// at a time, which lie back to back in pages of any size. The splits of a sequence and KV head are
+// Decode attention on sm_90. The copy engine brings the tiles, 16 tokens that lie back to back. The
+// splits of a sequence and KV head are
 // the blocks of a cluster; each block sends its sums to the shared memory of the block that merges
 // them, so that one barrier of the cluster is all that a merge costs.
 #include "kernels/common/bulk_copy.cuh"
@@ -30,8 +30,8 @@ struct ClusterLayout : decode::Layout<kDim, kHeads, kStages> {
   static constexpr int kBytes = kReceivedAt + kReceivedBytes;
 };
 
-// The ring of one warp. Halves of tiles that are not plain, which have the newest token or end the
-// range, are copied by the lanes.
+// The ring of one warp. Tiles that are not plain, which have the newest token or end the range, are
+// copied by the lanes.
 template <class T, int kDim, int kHeads, int kStages>
 class Ring {
  public:
@@ -40,7 +40,7 @@ class Ring {
       : tiles_(tiles),
         memory_(memory),
         barriers_(barriers),
-        map_(lane() < 2 ? keys : values),
+        map_(lane() == 0 ? keys : values),
         policy_(evict_first_policy()) {
     if (lane() == 0) {
       for (int i = 0; i < kStages; ++i) init_barrier(barriers_ + 8 * i, 1);
@@ -53,19 +53,15 @@ class Ring {
     if (i < tiles_.count()) bring(i, tiles_.newest());
   }
   __device__ void finish(int i) const {
-    for (int half = 0; half < 2; ++half) {
-      if (!tiles_.is_plain(i, half)) {
-        tiles_.copy_half(i, half, stage(i), tiles_.newest(), INT32_MAX);
-      }
-    }
+    if (!tiles_.is_plain(i)) tiles_.copy(i, stage(i), tiles_.newest(), INT32_MAX);
   }
   __device__ void refill(int i) const {
     if (i >= tiles_.count()) return;
-    if (i == kStages) order_before_bulk_copies();  // tile 0 may have been copied by the lanes
+    if (i == kStages && !tiles_.is_plain(0)) order_before_bulk_copies();
     bring(i, INT32_MAX);
   }
   __device__ uint32_t wait(int i) const {
-    if (i == 0 || i == tiles_.count() - 1) wait_for_all_copies();
+    if (!tiles_.is_plain(i)) wait_for_all_copies();
     wait_for_barrier(barrier(i), static_cast<uint32_t>(i / kStages) % 2);
     __syncwarp();
     return stage(i);
@@ -73,27 +69,23 @@ class Ring {
 
  private:
   using L = decode::Layout<kDim, kHeads, kStages>;
-  static constexpr uint32_t kHalfBytes = L::kTileBytes / 2;
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] __device__ uint32_t stage(int i) const {
     return memory_ + i % kStages * L::kStageBytes;
   }
   [[nodiscard]] __device__ uint32_t barrier(int i) const { return barriers_ + i % kStages * 8; }
 
-  // Lanes 0 and 1 ask for the halves of the keys, 2 and 3 for those of the values. Of halves that
-  // are not plain, the tokens before `to`.
+  // Lane 0 asks for the keys of a plain tile, lane 1 for the values. Of other tiles, the tokens
+  // before `to`, and the barrier has nothing to wait for.
   __device__ void bring(int i, int to) const {
-    const int half = lane() % 2;
-    const int row = tiles_.row(i, half);
-    const unsigned plain = tiles_.is_plain(i, 0) + 2 * tiles_.is_plain(i, 1);
-    if (lane() == 0) arrive_and_expect(barrier(i), __popc(plain) * 2 * kHalfBytes);
+    const bool plain = tiles_.is_plain(i);
+    const int row = tiles_.row(i, 0);
+    if (lane() == 0) arrive_and_expect(barrier(i), plain ? L::kStageBytes : 0);
     __syncwarp();
-    if (lane() < 4 && (plain >> half & 1) != 0) {
-      copy_box(stage(i) + lane() * kHalfBytes, map_, 0, row, 0, barrier(i), policy_);
-    }
-    if (plain == 3) return;
-    for (int h = 0; h < 2; ++h) {
-      if ((plain >> h & 1) == 0) tiles_.copy_half(i, h, stage(i), 0, to);
+    if (!plain) {
+      tiles_.copy(i, stage(i), 0, to);
+    } else if (lane() < 2) {
+      copy_box(stage(i) + lane() * L::kTileBytes, map_, 0, row, 0, barrier(i), policy_);
     }
   }
 
@@ -213,8 +205,8 @@ cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
   const auto kernel = decode_attention_cluster<T, kDim, kHeads, kStages>;
   cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kBytes, true);
   CUtensorMap maps[2];
-  if (status == cudaSuccess) status = make_row_map(p.args.kv.k, kDim, kTokenGroup, maps[0]);
-  if (status == cudaSuccess) status = make_row_map(p.args.kv.v, kDim, kTokenGroup, maps[1]);
+  if (status == cudaSuccess) status = make_row_map(p.args.kv.k, kDim, decode::kTile, maps[0]);
+  if (status == cudaSuccess) status = make_row_map(p.args.kv.v, kDim, decode::kTile, maps[1]);
   if (status != cudaSuccess) return status;
   const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(p.args.kv.num_kv_heads),
                   static_cast<unsigned>(p.args.num_sequences));

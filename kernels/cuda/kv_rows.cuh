@@ -47,19 +47,19 @@ class KvRows {
   int first_ = 0;
 };
 
-/// Byte of a chunk in a tile of rows of kDim numbers in shared memory: 8 rows of 64 numbers fill
-/// 1024 bytes, in which a chunk changes places by the number of its row. So tensor maps with the
-/// swizzle of 128 bytes lay them out, and one chunk of 8 neighbouring rows (ldmatrix) is read
-/// without bank conflicts.
-template <int kDim>
+/// Byte of a chunk in a tile of kRows rows in shared memory: a piece of 64 numbers of each row, 128
+/// bytes, then the next piece of each. Chunks of a piece change places by the number of their row.
+/// So tensor maps and products of sm_90 swizzle 128 bytes, and one chunk of 8 neighbouring rows
+/// (ldmatrix) is read without bank conflicts. Tiles are aligned to 1024 bytes.
+template <int kRows>
 __device__ constexpr unsigned tile_byte(unsigned row, unsigned chunk) {
-  return row / 8 * (kDim * 16) + chunk / 8 * 1024 + row % 8 * 128 + (chunk % 8 ^ row % 8) * 16;
+  return chunk / 8 * (kRows * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
 }
-
-/// tile_byte(row, chunk + further) behind `first`, the address of tile_byte(row, chunk) in a tile
-/// that is aligned to 128 bytes: chunk is 0 or 1, `further` even and known to the compiler.
+/// tile_byte(row, chunk + further) behind `first`, the address of tile_byte(row, chunk): chunk is 0
+/// or 1, `further` even and known to the compiler.
+template <int kRows>
 __device__ constexpr uint32_t further_chunk(uint32_t first, unsigned further) {
-  return (first ^ further % 8 * 16) + further / 8 * 1024;
+  return (first ^ further % 8 * 16) + further / 8 * (kRows * 128);
 }
 
 /// Tokens that a block or warp may read: outside of them the cache may hold anything, even NaN,

@@ -149,8 +149,9 @@ void launch_spacer(const Bench& bench, cudaStream_t stream) {
                                     stream, LaunchOrder::kOverlapPrevious, 1));
 }
 
-constexpr int64_t kDecodeShapes[][2] = {{1, 512},   {1, 2048},  {1, 4096},  {8, 512},  {32, 512},
-                                        {128, 512}, {64, 1024}, {32, 2048}, {8, 8192}, {1, 32768}};
+constexpr int64_t kDecodeShapes[][2] = {{1, 16},    {1, 512},  {1, 2048},  {1, 4096},
+                                        {8, 512},   {32, 512}, {128, 512}, {64, 1024},
+                                        {32, 2048}, {8, 8192}, {1, 32768}};
 
 TRIPTYCH_BENCH(decode_attention) {
   for (const auto& [sequences, length] : kDecodeShapes) {

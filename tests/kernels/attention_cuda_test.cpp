@@ -281,7 +281,6 @@ TEST(DecodePlanOfH200, FillsTheDeviceAndKeepsSplitsWorthwhile) {
   const auto plan = [](int64_t sequences, int64_t keys, int64_t window = 0) {
     return plan_decode_attention({.num_sequences = sequences,
                                   .num_kv_heads = 8,
-                                  .head_dim = 128,
                                   .max_kv_length = keys,
                                   .window = window,
                                   .num_sms = 132});
@@ -302,7 +301,6 @@ TEST(DecodePlanOfAnyDevice, StaysWithinTheWorkspace) {
     for (int64_t keys = 1; keys < 200000; keys *= 5) {
       const DecodePlan plan = plan_decode_attention({.num_sequences = sequences,
                                                      .num_kv_heads = 8,
-                                                     .head_dim = 64,
                                                      .max_kv_length = keys,
                                                      .num_sms = 108,
                                                      .max_split_blocks = kMaxSplitBlocks});
