@@ -128,6 +128,11 @@ bool runs_in_clusters(const AttentionArgs<T>& args, const Device& device) {
 }
 
 template <class T>
+bool runs_in_warpgroups(const AttentionArgs<T>& args, const Device& device) {
+  return device.major == 9 && args.kv.head_dim <= kMaxWarpgroupHeadDim;
+}
+
+template <class T>
 DecodePlan plan_for(const AttentionArgs<T>& args, const Device& device) {
   const bool clusters = runs_in_clusters(args, device);
   return plan_decode_attention(
@@ -152,11 +157,10 @@ Status workspace_supports(const AttentionArgs<T>& args, const Device& device,
 }  // namespace
 
 DecodePlan plan_decode_attention(const DecodeShape& shape) {
-  constexpr int64_t kBlocksAnSm = 2;       // enough to fill the memory's pipeline
-  constexpr int64_t kMinSplitKeys = 64;    // one tile for each warp: less would idle
-  constexpr int64_t kMaxSplitKeys = 2048;  // more, and one long sequence outlasts the others
-  constexpr int kMaxBalanceSplits = 8;     // larger clusters find no place on a busy device
-  constexpr int64_t kTileKeys = 64;        // of the warps of a block together
+  constexpr int64_t kTileKeys = kDecodeTile * 4;  // of the warps of a block together
+  constexpr int64_t kShortSplitKeys = 128;        // where more blocks are quicker than full ones
+  constexpr int64_t kMaxSplitKeys = 4096;         // more, and one long sequence outlasts the others
+  constexpr int kMaxBalanceSplits = 8;            // larger clusters find no place on a busy device
   const int64_t pairs = std::max<int64_t>(1, shape.num_sequences * shape.num_kv_heads);
   const int64_t keys =
       shape.window > 0 ? std::min(shape.window, shape.max_kv_length) : shape.max_kv_length;
@@ -164,20 +168,27 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   const auto can_double = [&] {
     return plan.splits * 2 <= shape.max_splits && pairs * plan.splits * 2 <= shape.max_split_blocks;
   };
-  while (can_double() && pairs * plan.splits * 2 <= kBlocksAnSm * shape.num_sms &&
-         keys >= plan.splits * 2 * kMinSplitKeys) {
+  const auto blocks = [&] { return pairs * plan.splits; };
+  while (can_double() && blocks() * 2 <= shape.num_sms && keys >= plan.splits * 2 * kTileKeys) {
+    plan.splits *= 2;
+  }
+  while (can_double() && blocks() * 2 <= 2 * shape.num_sms && keys >= plan.splits * 2 * kTileKeys &&
+         keys <= plan.splits * 2 * kShortSplitKeys) {
     plan.splits *= 2;
   }
   while (can_double() && plan.splits < kMaxBalanceSplits && keys > plan.splits * kMaxSplitKeys) {
     plan.splits *= 2;
   }
-  // Three stages leave an SM room for two blocks: enough in flight, and blocks that start before
-  // the kernel before them has ended cannot crowd on some SMs. Clusters find no place for all their
-  // blocks then, unless one block an SM is all there is.
-  if (keys <= plan.splits * kTileKeys) {
+  // Deep rings keep blocks apart: one or two of them fill the shared memory of an SM, so that
+  // blocks that start while the kernel before still runs cannot crowd on the SMs that it leaves
+  // first. Clusters of more than that many blocks on an SM would find no place. Very many blocks
+  // spread by themselves, and more of them on an SM hide each other's starts and ends.
+  if (keys <= plan.splits * kTileKeys || blocks() > 3 * shape.num_sms) {
     plan.stages = 1;
+  } else if (blocks() <= shape.num_sms) {
+    plan.stages = keys > plan.splits * 2 * kTileKeys ? 6 : 2;
   } else {
-    plan.stages = plan.splits == 1 || pairs * plan.splits <= shape.num_sms ? 3 : 2;
+    plan.stages = plan.splits == 1 ? 3 : 2;
   }
   return plan;
 }
@@ -239,7 +250,11 @@ void launch_prefill_attention(const AttentionArgs<T>& args, cudaStream_t stream)
   const Status supported = prefill_attention_supports(args);
   TRIPTYCH_CHECK(supported.has_value(), supported.error().message);
   if (args.rows == 0) return;
-  TRIPTYCH_CUDA_CHECK(launch_prefill_attention_general(args, stream));
+  const Result<Device> device = current_device();
+  TRIPTYCH_CHECK(device.has_value(), device.error().message);
+  TRIPTYCH_CUDA_CHECK(runs_in_warpgroups(args, *device)
+                          ? launch_prefill_attention_sm90a(args, stream)
+                          : launch_prefill_attention_general(args, stream));
   TRIPTYCH_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -254,8 +269,13 @@ std::string_view decode_attention_name(const AttentionArgs<T>& args) {
 }
 
 template <class T>
-std::string_view prefill_attention_name(const AttentionArgs<T>& /*args*/) {
-  return std::is_same_v<T, __half> ? "prefill_attention_f16" : "prefill_attention_bf16";
+std::string_view prefill_attention_name(const AttentionArgs<T>& args) {
+  const Result<Device> device = current_device();
+  const bool sm90 = device.has_value() && runs_in_warpgroups(args, *device);
+  if (std::is_same_v<T, __half>) {
+    return sm90 ? "prefill_attention_f16_sm90a" : "prefill_attention_f16";
+  }
+  return sm90 ? "prefill_attention_bf16_sm90a" : "prefill_attention_bf16";
 }
 
 KernelCost attention_cost(int64_t rows, int64_t keys, int64_t attended, int64_t num_q_heads,

@@ -98,18 +98,18 @@ class Ring {
 
 // Sends the sums of this block to those that merge them: each block merges a share of the vectors
 // of four numbers, and needs the softmax of all heads for that.
-template <class L, int kHeads>
-__device__ void send_sums(unsigned char* shared, int group, int dim, int share) {
+template <class L, int kDim, int kHeads>
+__device__ void send_sums(unsigned char* shared, int group, int share) {
   const int rank = static_cast<int>(blockIdx.x);
   const int splits = static_cast<int>(gridDim.x);
   const auto* warp_sums = reinterpret_cast<const float2*>(shared + L::kWarpSumsAt);
   auto* block_sums = reinterpret_cast<float2*>(shared + L::kBlockSumsAt);
   auto* received = reinterpret_cast<float4*>(shared + L::kReceivedAt);
-  const int head_vectors = dim / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < group * head_vectors; i += kThreads) {
-    const int head = i / head_vectors;
+  constexpr int kHeadVectors = kDim / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < group * kHeadVectors; i += kThreads) {
+    const int head = i / kHeadVectors;
     const auto* values = reinterpret_cast<const float4*>(
-        reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % head_vectors * 4);
+        reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
     Softmax whole;
     const float4 value = decode::merge_parts<kWarps>(
         kWarps, warp_sums + head, kHeads, values, L::kWarpBytes / 16, decode::PlainLoad{}, whole);
@@ -129,22 +129,22 @@ __device__ void send_sums(unsigned char* shared, int group, int dim, int share) 
 }
 
 // Merges the share of this block, or all where there is one block.
-template <class L, int kHeads, class T>
-__device__ void merge_sums(const unsigned char* shared, int group, int dim, int share, T* out) {
+template <class L, int kDim, int kHeads, class T>
+__device__ void merge_sums(const unsigned char* shared, int group, int share, T* out) {
   const int rank = static_cast<int>(blockIdx.x);
   const int splits = static_cast<int>(gridDim.x);
-  const int head_vectors = dim / 4;
-  const int vectors = group * head_vectors;
+  constexpr int kHeadVectors = kDim / 4;
+  const int vectors = group * kHeadVectors;
   for (int i = static_cast<int>(threadIdx.x); i < share && rank * share + i < vectors;
        i += kThreads) {
     const int vector = rank * share + i;
-    const int head = vector / head_vectors;
+    const int head = vector / kHeadVectors;
     Softmax whole;
     float4 value;
     if (splits == 1) {
       const auto* sums = reinterpret_cast<const float2*>(shared + L::kWarpSumsAt) + head;
       const auto* values = reinterpret_cast<const float4*>(
-          reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % head_vectors * 4);
+          reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
       value = decode::merge_parts<kWarps>(kWarps, sums, kHeads, values, L::kWarpBytes / 16,
                                           decode::PlainLoad{}, whole);
     } else {
@@ -190,12 +190,12 @@ __global__ void __launch_bounds__(kThreads)
   T* out = p.args.out + (sequence * p.args.num_q_heads + head0) * kDim;
   const int share = (p.group * kDim / 4 + splits - 1) / splits;
   if (splits > 1) {
-    send_sums<L, kHeads>(shared, p.group, kDim, share);
+    send_sums<L, kDim, kHeads>(shared, p.group, share);
     __syncwarp();
     arrive_at_cluster();
     wait_for_cluster();
   }
-  merge_sums<L, kHeads>(shared, p.group, kDim, share, out);
+  merge_sums<L, kDim, kHeads>(shared, p.group, share, out);
 }
 
 template <class T, int kDim, int kHeads, int kStages>
@@ -218,6 +218,7 @@ cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
 template <class T, int kDim, int kHeads>
 cudaError_t launch(const Params<T>& p, const DecodePlan& plan, cudaStream_t stream) {
   constexpr auto stages = [](int of_128) { return (of_128 * 128 + kDim - 1) / kDim; };
+  if (plan.stages >= 6) return launch<T, kDim, kHeads, stages(6)>(p, plan.splits, stream);
   if (plan.stages >= 3) return launch<T, kDim, kHeads, stages(3)>(p, plan.splits, stream);
   if (plan.stages == 2) return launch<T, kDim, kHeads, stages(2)>(p, plan.splits, stream);
   return launch<T, kDim, kHeads, stages(1)>(p, plan.splits, stream);

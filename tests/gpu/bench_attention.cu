@@ -167,7 +167,7 @@ TRIPTYCH_BENCH(decode_plans) {
   for (const auto& [sequences, length] : kDecodeShapes) {
     for (const int splits : {1, 2, 4, 8, 16}) {
       if (sequences * splits < 8 || sequences * splits > 256) continue;
-      for (const int stages : {1, 2, 3}) {
+      for (const int stages : {1, 2, 3, 6}) {
         const DecodePlan plan = {splits, stages};
         decode_row(bench, sequences, length, 16, LaunchOrder::kOverlapPrevious, &plan);
       }
@@ -183,7 +183,7 @@ TRIPTYCH_BENCH(decode_chain) {
     const Batch batch(bench, sequences, length, 1, 16);
     for (const int splits : {1, 2, 4, 8, 16}) {
       if (sequences * splits < 8 || sequences * splits > 64) continue;
-      for (const int stages : {1, 2, 3}) {
+      for (const int stages : {1, 2, 3, 6}) {
         bench.row("spacer, decode_attention",
                   str_format("B %lld x %lld s%d t%d", static_cast<long long>(sequences),
                              static_cast<long long>(length), splits, stages),
