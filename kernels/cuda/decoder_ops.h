@@ -103,8 +103,9 @@ void launch_kv_append(const NewKv<T>& rows, const KvView<T>& kv, cudaStream_t st
 /// (one launch each, as two concatenations of tensors are).
 template <class T>
 struct KvConcatArgs {
-  const T* old_cache = nullptr;          ///< Contiguous, see KvView.
-  const int32_t* old_starts = nullptr;   ///< [num_sequences]
+  /// [num_sequences]: where each sequence's [num_kv_heads, old length, head_dim] begins; not read
+  /// where the old length is 0.
+  const T* const* old_sequences = nullptr;
   const int32_t* old_lengths = nullptr;  ///< [num_sequences]; may be 0.
   T* new_cache = nullptr;
   const int32_t* new_starts = nullptr;
