@@ -69,8 +69,8 @@ template <class T>
 void launch_head_norm(const HeadNormArgs<T>& args, cudaStream_t stream);
 
 /// Rotates every head of x, [rows, num_heads, head_dim] with rows `stride` apart, in place, pair i
-/// by the angle positions[row] * inv_freq[i], formed so that it is right for every position below
-/// 2^20 (the f32 product is reduced without losing the low bits).
+/// by the angle positions[row] * inv_freq[i]; 0 <= position < 2^20. cos and sin are within 2^-22
+/// (kernels/common/rope_angle.h).
 template <class T>
 struct RopeCudaArgs {
   T* x = nullptr;
@@ -149,9 +149,9 @@ template <class T>
 void launch_gather_rows(const T* x, const int32_t* row_ids, T* y, int64_t rows, int64_t columns,
                         cudaStream_t stream);
 
-/// Requirements shared by the operations above: head_dim even and at most 256; hidden_size, columns
-/// and strides multiples of 8; pointers aligned to 16 bytes. Errors: kUnsupported naming the
-/// number.
+/// Requirements shared by the operations above: head_dim a multiple of 8 and at most 256;
+/// hidden_size, columns, counts and strides multiples of 8; pointers aligned to 16 bytes. Errors:
+/// kUnsupported naming the number.
 [[nodiscard]] Status decoder_ops_support(int64_t hidden_size, int64_t head_dim,
                                          int64_t intermediate_size);
 
