@@ -29,7 +29,7 @@ struct EngineOptions {
   int64_t kv_cache_tokens = 0;
   /// Most device memory that the engine may take, bytes; 0 = all that the device has.
   int64_t memory_limit_bytes = 0;
-  SamplingParams sampling;
+  SamplingParams sampling = {};
   int tensor_parallel = 1;  ///< Ranks; each has at least one thread.
   AllReduceKind all_reduce = AllReduceKind::kAuto;
 

@@ -41,7 +41,7 @@ struct StepSequence {
 struct SampledRow {
   int64_t row = 0;
   int32_t slot = 0;  ///< Of its sequence.
-  SampleKey key;
+  SampleKey key = {};
 };
 
 /// One pass through the model: any mix of prompt slices and single tokens of several sequences.

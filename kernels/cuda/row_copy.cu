@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) kv_concat_kernel(KvConcatArgs<T> arg
   for (int64_t s = blockIdx.y; s < args.num_sequences; s += gridDim.y) {
     const int64_t old_length = args.old_lengths[s];
     const int64_t new_length = args.new_lengths[s];
-    const int64_t old_base = args.old_starts[s] * token_vectors;
+    const T* const old_sequence = args.old_sequences[s];
     const int64_t new_base = args.new_starts[s] * token_vectors;
     const int64_t first_row = args.row_starts[s] - old_length;  // row of token t: first_row + t
     const int64_t count = new_length * token_vectors;
@@ -66,8 +66,7 @@ __global__ void __launch_bounds__(kThreads) kv_concat_kernel(KvConcatArgs<T> arg
       const int64_t token = head_token - head * new_length;
       const Vector8<T> value =
           token < old_length
-              ? load_once(args.old_cache,
-                          old_base + (head * old_length + token) * head_vectors + column)
+              ? load_once(old_sequence, (head * old_length + token) * head_vectors + column)
               : load_once(args.rows,
                           (first_row + token) * row_vectors + head * head_vectors + column);
       store(args.new_cache, new_base + i, value);

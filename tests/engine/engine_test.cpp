@@ -558,7 +558,7 @@ TEST(Engine, RefusesWhatThisBuildOrMachineCannotDo) {
       {[](EngineOptions& o) { o.max_sequence = 513; }, ErrorCode::kUnsupported,
        "knows positions below 512"},
       {[](EngineOptions& o) { o.page_size = int64_t{1} << 30, o.max_batch = 1 << 16; },
-       ErrorCode::kOutOfMemory, "exceed the machine's"}};
+       ErrorCode::kOutOfMemory, "exceed the limit of"}};
   for (const Case& c : cases) {
     EngineOptions wrong = options("fast");
     c.change(wrong);
