@@ -74,23 +74,24 @@ void ModelRunner::launch(const Step& given) {
   const bool recorded = options_.features.has(RuntimeFeature::kGraph) && is_decode(step);
   if (recorded) step.padded_rows = padded_batch(step.rows(), options_.max_batch);
   forward_.begin(step);
-  Tensor logits;
-  if (recorded) {
-    const int64_t key = step.rows();
-    ops_->run_recorded(key, [&] { recorded_logits_[key] = issue(step); });
-    logits = recorded_logits_[key];
-  } else {
-    logits = issue(step);
+  if (!recorded) {
+    const Activation logits = issue(step);
+    return choose_on_host(step, logits);
   }
-  // On the host nothing is chosen within a graph. The memory of the logits is free again, and
-  // nothing is written there before they are read.
-  if (logits.data != nullptr && is_first()) {
-    sampler_.sample(logits.slice(0, static_cast<int64_t>(step.sampled.size())), step.sampled,
-                    sink_);
-  }
+  // The arena is free again when the body ends, but nothing is written to it before the logits of
+  // the graph are read.
+  const int64_t key = step.rows();
+  ops_->run_recorded(key, [&] { recorded_logits_[key] = issue(step).tensor(); });
+  choose_on_host(step, recorded_logits_[key]);
 }
 
-Tensor ModelRunner::issue(const Step& step) {
+void ModelRunner::choose_on_host(const Step& step, Tensor logits) {
+  if (logits.data == nullptr || !is_first()) return;
+  const auto count = static_cast<int64_t>(step.sampled.size());
+  sampler_.sample(logits.slice(0, count), step.sampled, sink_);
+}
+
+Activation ModelRunner::issue(const Step& step) {
   const Activation hidden = forward_.hidden(step.rows());
   if (step.sampled.empty()) return {};
   Tensor wanted = hidden.tensor();
@@ -105,7 +106,7 @@ Tensor ModelRunner::issue(const Step& step) {
       wanted = gathered;
     }
   }
-  const Activation logits = forward_.logits(wanted, *activations_);
+  Activation logits = forward_.logits(wanted, *activations_);
   if (sampler_.place() == SamplingPlace::kHost) return logits;
   if (is_first()) sampler_.sample(logits, step.sampled, sink_);
   return {};

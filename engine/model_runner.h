@@ -71,8 +71,9 @@ class ModelRunner {
  private:
   [[nodiscard]] std::unique_ptr<ActivationMemory> make_activations();
   [[nodiscard]] std::unique_ptr<KvCache> make_cache();
-  /// The step's results up to the choice of tokens; with the choice on the host, its logits.
-  Tensor issue(const Step& step);
+  /// Issues all of a step but a choice on the host, whose logits it returns.
+  [[nodiscard]] Activation issue(const Step& step);
+  void choose_on_host(const Step& step, Tensor logits);
   [[nodiscard]] bool is_first() const {
     return communicator_ == nullptr || communicator_->rank() == 0;
   }

@@ -129,7 +129,7 @@ TEST(WeightScheme, NamesGoThereAndBack) {
   const auto wrong = parse_weight_scheme("w4");
   ASSERT_FALSE(wrong.has_value());
   EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(wrong.error().message.find("f32, f16, w4a16-g32, w4a16-g64, stored"),
+  EXPECT_NE(wrong.error().message.find("f32, f16, bf16, w4a16-g32, w4a16-g64, stored"),
             std::string::npos);
 }
 
