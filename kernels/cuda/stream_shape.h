@@ -25,7 +25,7 @@ struct StreamShape {
   int32_t units_per_part = 0;  ///< Of all parts but the last ones.
   int32_t ranks = 0;           ///< Blocks of a cluster that share the parts.
   int32_t stages = 0;          ///< Pieces in flight, each warp.
-  int32_t slots = 0;           ///< Tiles whose sums may wait for the finishing warps.
+  int32_t slots = 0;           ///< Tiles of a rank whose sums may wait for the finishing warps.
   int32_t slot_bytes = 0;
   int32_t finish_warps = 0;  ///< Warps that finish one tile.
   int32_t x_stride = 0;  ///< Bytes; 16 more than the columns, so that 8 rows meet no bank twice.
@@ -44,15 +44,25 @@ namespace stream_shape {
 inline constexpr int64_t kMaxShared = 227 << 10;  // of a block on sm_90
 /// The block of decode attention that comes before or after finds room beside this one.
 inline constexpr int64_t kFriendlyShared = 189 << 10;
-/// Most that x may take: two stages of the ring and the sums fit beside it.
-inline constexpr int64_t kMaxInput = 152 << 10;
 inline constexpr int64_t kStageBytes = int64_t{kStreamWarps} * kStreamUnitBytes;
 inline constexpr int64_t kMaxStages = 5;  // 160 KB in flight
+inline constexpr int64_t kMinStages = 2;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t input_stride(int64_t units, int64_t parts, int64_t ranks) {
-  return parts / ranks * ceil_div(units, parts) * kStreamUnitColumns * 2 + 16;
-}
+
+/// Bytes of the things beside the ring, in their order.
+struct Fixed {
+  int64_t x_stride, slots, slot_bytes, squares_bytes, barrier_bytes, all;
+
+  constexpr Fixed(int64_t m, int64_t units, int64_t parts, int64_t ranks)
+      : x_stride(parts / ranks * ceil_div(units, parts) * kStreamUnitColumns * 2 + 16),
+        slots(std::max<int64_t>((m > 8 || parts > 1 ? 2 : 4) / ranks, 1)),
+        slot_bytes(parts * kStreamWarps * m * kStreamSumStride * 4),
+        squares_bytes(m * (kStreamWarps + kFinishWarps) * 4),
+        barrier_bytes((kStreamWarps * kMaxStages + 2 * slots + 1) * 8),
+        all(m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes) {}
+  [[nodiscard]] constexpr bool fits() const { return all + kMinStages * kStageBytes <= kMaxShared; }
+};
 
 }  // namespace stream_shape
 
@@ -61,23 +71,15 @@ constexpr int64_t input_stride(int64_t units, int64_t parts, int64_t ranks) {
 constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   using namespace stream_shape;
   const int64_t units = ceil_div(k, kStreamUnitColumns);
-  const int64_t padded_m = m > 8 ? 16 : 8;
+  const int64_t most = m > 8 ? 16 : 8;
   int64_t parts = 1;
-  while (parts <= kMaxStreamParts && padded_m * input_stride(units, parts, parts) > kMaxInput) {
-    parts *= 2;
-  }
+  while (parts <= kMaxStreamParts && !Fixed(most, units, parts, parts).fits()) parts *= 2;
   if (parts > kMaxStreamParts) return {};
   int64_t ranks = 1;
-  while (m * input_stride(units, parts, ranks) > kMaxInput) ranks *= 2;
-
-  const int64_t x_stride = input_stride(units, parts, ranks);
-  const int64_t slots = m > 8 || parts > 1 ? 2 : 4;
-  const int64_t slot_bytes = parts * kStreamWarps * m * kStreamSumStride * 4;
-  const int64_t squares_bytes = padded_m * (kStreamWarps + kFinishWarps) * 4;
-  const int64_t barrier_bytes = (kStreamWarps * kMaxStages + 2 * slots + 1) * 8;
-  const int64_t fixed = m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes;
-  int64_t stages = std::min((kFriendlyShared - fixed) / kStageBytes, kMaxStages);
-  if (stages < 3) stages = std::min<int64_t>((kMaxShared - fixed) / kStageBytes, 3);
+  while (ranks < parts && !Fixed(m, units, parts, ranks).fits()) ranks *= 2;
+  const Fixed fixed(m, units, parts, ranks);
+  int64_t stages = std::min((kFriendlyShared - fixed.all) / kStageBytes, kMaxStages);
+  if (stages < 3) stages = std::min<int64_t>((kMaxShared - fixed.all) / kStageBytes, 3);
 
   StreamShape s;
   s.units = static_cast<int32_t>(units);
@@ -85,16 +87,16 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.units_per_part = static_cast<int32_t>(ceil_div(units, parts));
   s.ranks = static_cast<int32_t>(ranks);
   s.stages = static_cast<int32_t>(stages);
-  s.slots = static_cast<int32_t>(slots);
-  s.slot_bytes = static_cast<int32_t>(slot_bytes);
+  s.slots = static_cast<int32_t>(fixed.slots);
+  s.slot_bytes = static_cast<int32_t>(fixed.slot_bytes);
   s.finish_warps = m <= 4 ? 1 : m <= 8 ? 2 : 4;
-  s.x_stride = static_cast<int32_t>(x_stride);
+  s.x_stride = static_cast<int32_t>(fixed.x_stride);
   s.x = static_cast<int32_t>(stages * kStageBytes);
-  s.sums = s.x + static_cast<int32_t>(m * x_stride);
-  s.squares = s.sums + static_cast<int32_t>(slots * slot_bytes);
-  s.ring_barriers = s.squares + static_cast<int32_t>(squares_bytes);
+  s.sums = s.x + static_cast<int32_t>(m * fixed.x_stride);
+  s.squares = s.sums + static_cast<int32_t>(fixed.slots * fixed.slot_bytes);
+  s.ring_barriers = s.squares + static_cast<int32_t>(fixed.squares_bytes);
   s.slot_barriers = s.ring_barriers + static_cast<int32_t>(kStreamWarps * kMaxStages * 8);
-  s.x_barrier = s.slot_barriers + static_cast<int32_t>(2 * slots * 8);
+  s.x_barrier = s.slot_barriers + static_cast<int32_t>(2 * fixed.slots * 8);
   s.shared_bytes = s.x_barrier + 8;
   return s;
 }
