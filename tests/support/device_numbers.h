@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
@@ -85,6 +86,31 @@ template <class T>
 template <class T>
 [[nodiscard]] std::vector<T> unwritten(int64_t count) {
   return std::vector<T>(static_cast<size_t>(count), Rounding<T>::from(std::nanf("")));
+}
+
+/// `bound`: what each element may be off by.
+template <class T>
+void expect_near(const std::vector<T>& got, const std::vector<double>& expected,
+                 const std::vector<double>& bound) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(Rounding<T>::to(got[i]), expected[i], bound[i]) << "element " << i;
+  }
+}
+template <class T>
+void expect_rounded_once(const std::vector<T>& got, const std::vector<double>& expected) {
+  std::vector<double> bound;
+  for (const double value : expected) bound.push_back(rounded_once<T>(value));
+  expect_near(got, expected, bound);
+}
+template <class T>
+void expect_same_bits(const std::vector<T>& got, const std::vector<T>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(reinterpret_cast<const uint16_t&>(got[i]),
+              reinterpret_cast<const uint16_t&>(expected[i]))
+        << "element " << i;
+  }
 }
 
 }  // namespace triptych
