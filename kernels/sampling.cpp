@@ -34,24 +34,63 @@ int32_t largest(std::span<const float> logits) {
   return std::max(best, 0);
 }
 
-// The tokens that may be chosen by rank, the likeliest first where that matters.
-std::vector<int32_t> candidates(std::span<const float> logits, const SamplingParams& params) {
-  std::vector<int32_t> tokens;
+struct Candidate {
+  uint64_t weight;
+  float logit;
+  int32_t token;
+};
+using Candidates = std::vector<Candidate>;
+
+bool before(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+uint64_t sum_weights(Candidates::const_iterator begin, Candidates::const_iterator end) {
+  uint64_t sum = 0;
+  for (; begin != end; ++begin) sum += begin->weight;
+  return sum;
+}
+
+// In order of token.
+Candidates all_numbers(std::span<const float> logits, float max, float scale) {
+  Candidates all;
+  all.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isnan(logits[i])) tokens.push_back(static_cast<int32_t>(i));
+    if (std::isnan(logits[i])) continue;
+    all.push_back({sample_weight(logits[i], max, scale), logits[i], static_cast<int32_t>(i)});
   }
-  const auto before = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  const auto top_k = static_cast<size_t>(params.top_k);
-  if (top_k > 0 && top_k < tokens.size()) {
-    std::nth_element(tokens.begin(), tokens.begin() + params.top_k - 1, tokens.end(), before);
-    tokens.resize(top_k);
+  return all;
+}
+
+// Keeps the order of those that are left.
+void keep_top_k(Candidates& candidates, int32_t top_k) {
+  if (top_k == 0 || static_cast<size_t>(top_k) >= candidates.size()) return;
+  Candidates ranked = candidates;
+  const auto last = ranked.begin() + top_k - 1;
+  std::nth_element(ranked.begin(), last, ranked.end(), before);
+  std::erase_if(candidates, [&](const Candidate& c) { return before(*last, c); });
+}
+
+// Halves the range that holds the last candidate to keep: no full sort.
+void keep_top_p(Candidates& candidates, float top_p) {
+  if (top_p >= 1.0f) return;
+  Candidates ranked = candidates;
+  uint64_t wanted = top_p_target(top_p, sum_weights(ranked.begin(), ranked.end()));
+  auto low = ranked.begin();
+  auto high = ranked.end();
+  while (high - low > 1) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high, before);
+    const uint64_t left = sum_weights(low, middle);
+    if (left >= wanted) {
+      high = middle;
+    } else {
+      wanted -= left;
+      low = middle;
+    }
   }
-  if (params.top_p < 1.0f) std::sort(tokens.begin(), tokens.end(), before);
-  return tokens;
+  const Candidate last = *low;
+  std::erase_if(candidates, [&](const Candidate& c) { return before(last, c); });
 }
 
 }  // namespace
@@ -83,30 +122,18 @@ int32_t sample_token(std::span<const float> logits, const SamplingParams& params
   TRIPTYCH_CHECK(!logits.empty() && logits.size() <= static_cast<size_t>(kMaxSampleVocab),
                  "unsupported number of logits");
   if (params.greedy()) return largest(logits);
-  std::vector<int32_t> tokens = candidates(logits, params);
-  if (tokens.empty()) return 0;
-  const float max = logits[static_cast<size_t>(largest(logits))];
-  const float scale = sample_scale(params.temperature);
-  const auto weight = [&](int32_t token) {
-    return sample_weight(logits[static_cast<size_t>(token)], max, scale);
-  };
-  uint64_t total = 0;
-  for (const int32_t token : tokens) total += weight(token);
-  if (params.top_p < 1.0f) {
-    const uint64_t wanted = top_p_target(params.top_p, total);
-    size_t kept = 0;
-    for (total = 0; total < wanted; ++kept) total += weight(tokens[kept]);
-    tokens.resize(kept);
-  }
+  const int32_t best = largest(logits);
+  const float max = logits[static_cast<size_t>(best)];
+  if (std::isnan(max)) return best;
+  Candidates candidates = all_numbers(logits, max, sample_scale(params.temperature));
+  keep_top_k(candidates, params.top_k);
+  keep_top_p(candidates, params.top_p);
   // By index, which threads that share the work can follow; the random number does not care.
-  std::sort(tokens.begin(), tokens.end());
+  const uint64_t total = sum_weights(candidates.begin(), candidates.end());
   uint64_t rest = sample_target(total, sample_bits(params.seed, key));
-  for (const int32_t token : tokens) {
-    const uint64_t mine = weight(token);
-    if (rest < mine) return token;
-    rest -= mine;
-  }
-  TRIPTYCH_CHECK(false, "the target is below the sum of the weights");
+  auto chosen = candidates.begin();
+  while (rest >= chosen->weight) rest -= (chosen++)->weight;
+  return chosen->token;
 }
 
 }  // namespace triptych

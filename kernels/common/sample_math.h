@@ -39,17 +39,19 @@ inline constexpr int64_t kMaxSampleVocab = int64_t{1} << 19;
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;  // few bits: its products with whole numbers are exact
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-  const float n = round_even(mul_rn(d, kLog2E));
-  float r = fma_rn(-n, kLn2High, d);
-  r = fma_rn(-n, kLn2Low, r);  // exp(d) = 2^n exp(r), |r| <= 0.35
+  // Products and sums are rounded apart: a host may have no fused multiply-add instruction.
+  constexpr float kRound = 0x1.8p23f;  // adding it leaves no bits below the ones
+  const float n = add_rn(add_rn(mul_rn(d, kLog2E), kRound), -kRound);
+  float r = add_rn(d, -mul_rn(n, kLn2High));
+  r = add_rn(r, -mul_rn(n, kLn2Low));  // exp(d) = 2^n exp(r), |r| <= 0.35
   // The Taylor series to r^7; the next term is below 2^-27.
-  float e = fma_rn(1.0f / 5040, r, 1.0f / 720);
-  e = fma_rn(e, r, 1.0f / 120);
-  e = fma_rn(e, r, 1.0f / 24);
-  e = fma_rn(e, r, 1.0f / 6);
-  e = fma_rn(e, r, 0.5f);
-  e = fma_rn(e, r, 1.0f);
-  e = fma_rn(e, r, 1.0f);
+  float e = add_rn(mul_rn(1.0f / 5040, r), 1.0f / 720);
+  e = add_rn(mul_rn(e, r), 1.0f / 120);
+  e = add_rn(mul_rn(e, r), 1.0f / 24);
+  e = add_rn(mul_rn(e, r), 1.0f / 6);
+  e = add_rn(mul_rn(e, r), 0.5f);
+  e = add_rn(mul_rn(e, r), 1.0f);
+  e = add_rn(mul_rn(e, r), 1.0f);
   // n >= -41, so the factor is a normal number and the product exact.
   const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(n) + 40 + 127);
   return static_cast<uint64_t>(mul_rn(e, float_from_bits(exponent << 23)));
