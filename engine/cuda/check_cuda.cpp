@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "engine/cuda/ops_cuda.h"
 #include "kernels/cuda/decoder_ops.h"
 #include "kernels/device_info.h"
@@ -41,6 +42,14 @@ Status check_cuda_device(const ModelWeights& weights, const EngineOptions& optio
   TRIPTYCH_RETURN_IF_ERROR(matrix_type(weights));
   if (options.tensor_parallel != 1) {
     return fail(ErrorCode::kUnsupported, "tensor parallelism on CUDA devices is not in this build");
+  }
+  constexpr int64_t kPageUnit = 8;  // tokens: keys are read in tiles of eight
+  const bool paged = options.features.has(RuntimeFeature::kPagedKv);
+  if (paged && options.page_size % kPageUnit != 0) {
+    return fail(
+        ErrorCode::kUnsupported,
+        str_format("page_size is %lld, the CUDA kernels take multiples of %lld",
+                   static_cast<long long>(options.page_size), static_cast<long long>(kPageUnit)));
   }
   const ModelConfig& c = weights.config;
   return decoder_ops_support(c.hidden_size, c.head_dim, c.intermediate_size);

@@ -9,6 +9,8 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +46,12 @@ class CudaOps final : public DeviceOps {
     attention_workspace_ = zeroed(attention_workspace_bytes(
         options.max_batch, config_.num_q_heads, config_.num_kv_heads, config_.head_dim));
     sample_workspace_ = zeroed(sample_workspace_bytes(options.max_batch, config_.vocab_size));
+    for (const LayerWeights& w : weights.layers) {
+      const WeightView qkv[] = {resident(w.q), resident(w.k), resident(w.v)};
+      const WeightView gate_up[] = {resident(w.gate), resident(w.up)};
+      fused_rows_ = std::min(
+          {fused_rows_, streamed(joined(qkv)).max_rows, streamed(joined(gate_up)).max_rows});
+    }
   }
 
   void embed(const WeightView& table, Tensor out) override {
@@ -135,19 +143,19 @@ class CudaOps final : public DeviceOps {
   }
 
   void fused_norm(const NormedInput& in) override {
-    if (!streams(in.residual.rows, in.residual.columns)) {
-      rms_norm(in.residual, in.weight, in.normed);
-    }
+    if (!norms_inside(in.residual.rows)) rms_norm(in.residual, in.weight, in.normed);
   }
 
   void fused_qkv(int64_t layer, const NormedInput& in, const QkvWeights& weights, Tensor scratch,
                  Tensor q) override {
     const int64_t rows = q.rows;
-    const WeightView all = joined({&weights.q, &weights.k, &weights.v});
-    const bool plain = weights.extras.q_norm == nullptr && step_.paged();
-    if (plain && streams(rows, all.columns)) {
+    const WeightView parts[] = {weights.q, weights.k, weights.v};
+    const WeightView all = joined(parts);
+    const bool plain =
+        weights.extras.q_norm == nullptr && step_.paged() && config_.head_dim % 16 == 0;
+    if (plain && norms_inside(rows)) {
       const StreamQkvArgs<T> args{.input = normed(in),
-                                  .w = &stream_weight(all),
+                                  .w = &*streamed(all).weight,
                                   .bias = vector(weights.extras.q_bias),
                                   .q_out = data(q),
                                   .kv = view(layer),
@@ -184,14 +192,15 @@ class CudaOps final : public DeviceOps {
 
   void fused_gate_up(const NormedInput& in, const WeightView& gate, const WeightView& up,
                      Tensor scratch, Tensor y) override {
-    const WeightView both = joined({&gate, &up});
-    if (!streams(y.rows, both.columns)) {
+    const WeightView parts[] = {gate, up};
+    const WeightView both = joined(parts);
+    if (!norms_inside(y.rows)) {
       fused_product(in, both, scratch);
       swiglu_rows(data(scratch), data(scratch) + y.columns, 2 * y.columns, y);
       return;
     }
     const StreamGateUpArgs<T> args{
-        .input = normed(in), .w = &stream_weight(both), .y = data(y), .order = order()};
+        .input = normed(in), .w = &*streamed(both).weight, .y = data(y), .order = order()};
     run([&] { launch_stream_gate_up(args, stream()); },
         [&] {
           name_ = "gate_up_" + std::string(stream_linear_name(*args.w, y.rows));
@@ -257,28 +266,38 @@ class CudaOps final : public DeviceOps {
   }
 
   /// Matrices that lie back to back on the device, as one.
-  static WeightView joined(std::initializer_list<const WeightView*> parts) {
-    WeightView all = **parts.begin();
+  static WeightView joined(std::span<const WeightView> parts) {
+    WeightView all = parts.front();
     all.rows = 0;
-    for (const WeightView* part : parts) {
-      TRIPTYCH_CHECK(part->data == all.data + all.bytes(), "these weights lie back to back");
-      all.rows += part->rows;
+    for (const WeightView& part : parts) {
+      TRIPTYCH_CHECK(part.data == all.data + all.bytes(), "these weights lie back to back");
+      all.rows += part.rows;
     }
     return all;
   }
 
-  /// Whether products of so many rows and columns go through the streaming kernels.
-  static bool streams(int64_t rows, int64_t columns) {
-    constexpr int64_t kChunk = 64;  // columns, see make_stream_weight()
-    return rows <= kMaxStreamRows && columns % kChunk == 0;
-  }
+  /// Whether fused products of so many rows take the norm of their input themselves.
+  bool norms_inside(int64_t rows) const { return rows <= fused_rows_; }
 
-  const StreamWeight<T>& stream_weight(const WeightView& w) {
-    const auto found = stream_weights_.find({w.data, w.rows});
-    if (found != stream_weights_.end()) return found->second;
-    Result<StreamWeight<T>> made = make_stream_weight(matrix(w), w.rows, w.columns);
-    TRIPTYCH_CHECK(made.has_value(), made.error().message);
-    return stream_weights_.emplace(std::pair(w.data, w.rows), *std::move(made)).first->second;
+  struct Streamed {
+    std::optional<StreamWeight<T>> weight;
+    int64_t max_rows = 0;  // that the streaming kernels take; 0: none
+  };
+  const Streamed& streamed(const WeightView& w) {
+    const auto found = streamed_.find({w.data, w.rows});
+    if (found != streamed_.end()) return found->second;
+    Streamed& made = streamed_[{w.data, w.rows}];
+    Result<StreamWeight<T>> weight = make_stream_weight(matrix(w), w.rows, w.columns);
+    if (!weight) return made;
+    made.weight = *std::move(weight);
+    // The requirements do not depend on where the operands are, if they are aligned.
+    T* const anywhere = const_cast<T*>(matrix(w));
+    for (const int64_t rows : {kMaxStreamRows / 2, kMaxStreamRows}) {
+      const StreamLinearArgs<T> args{
+          .input = {anywhere, rows, nullptr, 0.0f}, .w = &*made.weight, .y = anywhere};
+      if (stream_linear_supports(args)) made.max_rows = rows;
+    }
+    return made;
   }
 
   StreamInput<T> normed(const NormedInput& in) const {
@@ -286,7 +305,7 @@ class CudaOps final : public DeviceOps {
   }
 
   void product(Tensor x, const WeightView& w, Tensor y, bool accumulate) {
-    if (streams(x.rows, w.columns)) {
+    if (x.rows <= streamed(w).max_rows) {
       stream_product({data(x), x.rows, nullptr, 0.0f}, w, y, accumulate);
       return;
     }
@@ -310,7 +329,7 @@ class CudaOps final : public DeviceOps {
 
   void stream_product(const StreamInput<T>& input, const WeightView& w, Tensor y, bool accumulate) {
     const StreamLinearArgs<T> args{.input = input,
-                                   .w = &stream_weight(w),
+                                   .w = &*streamed(w).weight,
                                    .y = data(y),
                                    .accumulate = accumulate,
                                    .order = order()};
@@ -323,7 +342,7 @@ class CudaOps final : public DeviceOps {
 
   /// y = in W^T, wherever the norm is taken.
   void fused_product(const NormedInput& in, const WeightView& w, Tensor y) {
-    if (streams(y.rows, w.columns)) {
+    if (norms_inside(y.rows)) {
       stream_product(normed(in), w, y, false);
     } else {
       product(in.normed, w, y, false);
@@ -331,7 +350,7 @@ class CudaOps final : public DeviceOps {
   }
 
   void finish_residual(const NormedInput& out, NormUse use) {
-    if (use == NormUse::kValues || !streams(out.residual.rows, out.residual.columns)) {
+    if (use == NormUse::kValues || !norms_inside(out.residual.rows)) {
       rms_norm(out.residual, out.weight, out.normed);
     }
   }
@@ -506,7 +525,8 @@ class CudaOps final : public DeviceOps {
   DeviceBuffer<std::byte> attention_workspace_;
   DeviceBuffer<std::byte> sample_workspace_;
   Gemm gemm_;
-  std::map<std::pair<const std::byte*, int64_t>, StreamWeight<T>> stream_weights_;
+  std::map<std::pair<const std::byte*, int64_t>, Streamed> streamed_;  // by place and rows
+  int64_t fused_rows_ = kMaxStreamRows;
   std::string name_;
 };
 

@@ -544,10 +544,9 @@ TEST(Engine, RefusesWhatThisBuildOrMachineCannotDo) {
     const char* text;
   };
   const std::vector<Case> cases = {
-      {[](EngineOptions& o) { o.device = DeviceKind::kCuda; }, ErrorCode::kUnsupported, "CPU only"},
       {[](EngineOptions& o) { o.features.set(RuntimeFeature::kGraph); }, ErrorCode::kUnsupported,
        "'graph' is not available on the CPU"},
-      {[](EngineOptions& o) { o.kv = KvFormat::kF32; }, ErrorCode::kUnsupported, "f16"},
+      {[](EngineOptions& o) { o.kv = KvFormat::kF32; }, ErrorCode::kUnsupported, "16 bits"},
       {[](EngineOptions& o) { o.max_batch = 0; }, ErrorCode::kInvalidArgument, "max_batch is 0"},
       {[](EngineOptions& o) { o.max_sequence = 0; }, ErrorCode::kInvalidArgument, "max_sequence"},
       {[](EngineOptions& o) { o.page_size = 0; }, ErrorCode::kInvalidArgument, "page_size"},

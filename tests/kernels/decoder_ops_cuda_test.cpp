@@ -171,13 +171,16 @@ TYPED_TEST(DecoderOpsCuda, ConcatenatesCaches) {
   const auto device_old = to_device(old_cache);
   const auto device_rows = to_device(rows);
   const auto out = to_device(unwritten<T>(int64_t{new_total} * kHeads * kDim));
-  const auto device_old_starts = to_device(old_starts);
+  std::vector<const T*> old_sequences;
+  for (const int32_t start : old_starts) {
+    old_sequences.push_back(device_old.data() + start * kHeads * kDim);
+  }
+  const auto device_old_sequences = to_device(old_sequences);
   const auto device_old_lengths = to_device(old_lengths);
   const auto device_new_starts = to_device(new_starts);
   const auto device_new_lengths = to_device(new_lengths);
   const auto device_row_starts = to_device(row_starts);
-  launch_kv_concat<T>({.old_cache = device_old.data(),
-                       .old_starts = device_old_starts.data(),
+  launch_kv_concat<T>({.old_sequences = device_old_sequences.data(),
                        .old_lengths = device_old_lengths.data(),
                        .new_cache = out.data(),
                        .new_starts = device_new_starts.data(),
