@@ -1,0 +1,2 @@
+# SPDX-FileCopyrightText: Triptych contributors
+# SPDX-License-Identifier: Apache-2.0
