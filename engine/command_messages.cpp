@@ -80,7 +80,6 @@ std::string open_message(const OpenMessage& open, const EngineOptions& options) 
                   {"protocol", kCommandProtocol},
                   {"model", open.model.string()},
                   {"weights", open.weights},
-                  {"kv", options.kv == KvFormat::kF32 ? "f32" : "f16"},
                   {"device", options.device == DeviceKind::kCuda ? "cuda" : "cpu"},
                   {"threads", options.num_threads},
                   {"max_batch", options.max_batch},
