@@ -106,7 +106,7 @@ Result<WeightView> Loader::bring_to(const std::string& name, const WeightView& s
 
 Status Loader::convert(const std::string& name, const WeightView& stored, DType dtype,
                        std::byte* out) {
-  // Every type but these holds its values or its scales as f16.
+  // Every type but f32 and bf16 holds its values or its scales as f16.
   const bool limited = dtype != DType::kF32 && dtype != DType::kBF16;
   const int64_t bytes_per_row = row_bytes(dtype, stored.columns);
   std::atomic<bool> overflow{false};

@@ -73,7 +73,7 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
   PlanEstimate estimate;
   std::set<WeightScheme> schemes;
   for (const StackSpec& stack : spec.stacks) {
-    if (!schemes.insert(stack.weights).second) continue;
+    if (!stack.builtin() || !schemes.insert(stack.weights).second) continue;
     TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
     estimate.weight_bytes += static_cast<double>(weights->bytes());
   }
@@ -83,7 +83,7 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
     double activation_bytes = 0;
     for (size_t s = 0; s < spec.stacks.size(); ++s) {
       const StackSpec& stack = spec.stacks[s];
-      if (stack.engine != "builtin") continue;  // another program, whose memory only it knows
+      if (!stack.builtin()) continue;  // another program, whose memory only it knows
       const auto need = shapes.need(stack, spec.workloads[w]);
       if (!need) continue;
       kv_bytes += need->kv_bytes;

@@ -55,10 +55,10 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.stack = stack.name;
   row.stack_index = static_cast<int64_t>(cell.stack);
   row.engine = stack.engine;
-  row.runtime = stack.runtime.to_string();
+  row.runtime = stack.runtime_text();
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
-  row.kv = stack.kv == KvFormat::kF16 ? "f16" : "f32";
+  row.kv = stack.builtin() ? (stack.kv == KvFormat::kF16 ? "f16" : "f32") : row.weights;
   row.parallel = stack.parallel();
   row.device = "cpu";
   row.threads =

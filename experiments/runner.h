@@ -32,8 +32,9 @@ using EngineFactory = std::function<Result<std::unique_ptr<Engine>>(
 
 struct RunOptions {
   std::filesystem::path database = "results.sqlite";
-  bool force = false;  ///< Measure again what the database already holds, into a new run.
-  bool quiet = false;  ///< No progress on standard error.
+  std::filesystem::path cache;  ///< Of models for external engines; "": see cache_folder().
+  bool force = false;           ///< Measure again what the database already holds, into a new run.
+  bool quiet = false;           ///< No progress on standard error.
   /// Set by a signal handler: the pass that is running ends, its block is dropped, and the call
   /// returns kInterrupted. Null: cannot be interrupted.
   const std::atomic<bool>* interrupted = nullptr;
@@ -46,6 +47,7 @@ struct RunOptions {
 /// An experiment with its model opened (not loaded) and its plan made. Nothing is written.
 struct PreparedExperiment {
   std::shared_ptr<const Checkpoint> checkpoint;
+  ModelRef model;               ///< What `checkpoint` was opened from.
   std::string fallback_reason;  ///< Why `model_fallback` took the model's place; "" if it did not.
   std::map<std::filesystem::path, PromptPool> pools;     ///< By WorkloadSpec::prompts.
   std::map<std::filesystem::path, ArrivalTrace> traces;  ///< By ArrivalSpec::trace.

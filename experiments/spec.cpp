@@ -226,7 +226,7 @@ Result<ExperimentSpec> parse_spec_text(std::string_view yaml, const std::filesys
   const std::filesystem::path folder = path.parent_path();
   read_head(reader, root, spec);
   read_models(reader, root, folder, spec);
-  read_stacks(reader, root, spec);
+  read_stacks(reader, root, folder, spec);
   read_workloads(reader, root, folder, spec);
   read_measure(reader, root, spec.measure);
   read_decompositions(reader, root, spec);

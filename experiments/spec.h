@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "engine/checkpoint.h"
+#include "engine/command_engine.h"
 #include "engine/communicator.h"
 #include "engine/engine.h"
 #include "engine/runtime_features.h"
@@ -24,10 +25,23 @@
 
 namespace triptych {
 
+/// What a stack with `engine: command` runs; empty for other engines.
+struct CommandSpec {
+  std::string adapter;            ///< A built-in one, or a .py file as the spec names it; or "".
+  std::vector<std::string> argv;  ///< A program of the user's, if there is no adapter.
+  std::string options = "{}";     ///< A JSON object for the engine.
+  std::filesystem::path folder;   ///< Where it runs: that of the spec.
+  CommandTimeouts timeouts;
+
+  /// "hf_transformers {"mode":"eager"}": what takes the place of a runtime.
+  [[nodiscard]] std::string text() const;
+};
+
 /// One stack: a choice on every axis.
 struct StackSpec {
   std::string name;
   std::string engine = "builtin";
+  CommandSpec command;
   RuntimeFeatures runtime;
   WeightScheme weights = WeightScheme::kF16;
   KvFormat kv = KvFormat::kF16;
@@ -38,6 +52,11 @@ struct StackSpec {
   AllReduceKind all_reduce = AllReduceKind::kAuto;
   SourcePlace place;
 
+  [[nodiscard]] bool builtin() const { return engine == "builtin"; }
+  /// The features of the runtime joined by '+', or what another engine runs.
+  [[nodiscard]] std::string runtime_text() const {
+    return builtin() ? runtime.to_string() : command.text();
+  }
   /// The `parallel` axis: "tp=1,instances=1"; ",allreduce=auto" is appended when there are ranks.
   [[nodiscard]] std::string parallel() const;
 };

@@ -13,11 +13,12 @@ namespace triptych {
 namespace {
 
 constexpr std::array<std::string_view, 4> kModelKeys = {"path", "synthetic", "seed", "layers"};
-constexpr std::array<std::string_view, 9> kStackKeys = {
-    "engine", "runtime",  "weights",         "kv",           "threads",
-    "linear", "parallel", "kv_cache_tokens", "prefill_chunk"};
+constexpr std::array<std::string_view, 13> kStackKeys = {
+    "engine",          "runtime",       "weights", "kv",      "threads", "linear", "parallel",
+    "kv_cache_tokens", "prefill_chunk", "adapter", "command", "options", "timeout"};
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "openai"};
+constexpr std::array<std::string_view, 3> kPlainWeights = {"f16", "bf16", "f32"};
 constexpr std::array<std::string_view, 2> kKvFormats = {"f16", "f32"};
 constexpr std::array<std::string_view, 5> kParallelKeys = {"tp", "instances", "devices", "link",
                                                            "allreduce"};
@@ -145,6 +146,12 @@ WeightScheme read_weights(YamlReader& reader, const YamlValue& value, const std:
   return WeightScheme::kF16;
 }
 
+/// The weights of another engine: a type that every engine knows.
+WeightScheme read_plain(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  const std::string text = reader.word(value, what, kPlainWeights);
+  return text.empty() ? WeightScheme::kF16 : parse_weight_scheme(text).value();
+}
+
 void refuse_unsupported(YamlReader& reader, const YamlValue& value, const std::string& what,
                         std::string_view supported) {
   reader.error(value.place,
@@ -190,8 +197,8 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
                      StackSpec& spec) {
   if (const YamlValue* engine = stack.find("engine")) {
     spec.engine = reader.word(*engine, what + ".engine", kEngines);
-    if (spec.engine == "command" || spec.engine == "openai") {
-      refuse_unsupported(reader, *engine, what + ".engine", "builtin");
+    if (spec.engine == "openai") {
+      refuse_unsupported(reader, *engine, what + ".engine", "builtin or command");
     }
   }
   if (const YamlValue* linear = stack.find("linear")) {
@@ -202,6 +209,25 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
   }
   if (const YamlValue* parallel = stack.find("parallel")) {
     read_parallel(reader, *parallel, what + ".parallel", spec);
+  }
+}
+
+/// The keys that say what runs: those of the built-in engine, or those of a command.
+void read_engine(YamlReader& reader, const YamlEntry& entry, const std::string& what,
+                 const std::filesystem::path& folder, StackSpec& stack) {
+  read_fixed_axes(reader, entry.value, what, stack);
+  if (stack.engine == "command") {
+    return read_command(reader, entry.value, what, entry.place, folder, stack.command);
+  }
+  for (const std::string_view key : {"adapter", "command", "options", "timeout"}) {
+    const YamlValue* value = entry.value.find(key);
+    if (value == nullptr) continue;
+    reader.error(value->place,
+                 what + "." + std::string(key) + " is for stacks with \"engine: command\" only");
+  }
+  reader.require(entry.value, entry.place, what, "runtime", kStackKeys);
+  if (const YamlValue* runtime = entry.value.find("runtime")) {
+    read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
   }
 }
 
@@ -217,7 +243,8 @@ void add_stack(YamlReader& reader, StackSpec stack, ExperimentSpec& spec) {
   spec.stacks.push_back(std::move(stack));
 }
 
-void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec) {
+void read_stack(YamlReader& reader, const YamlEntry& entry, const std::filesystem::path& folder,
+                ExperimentSpec& spec) {
   const std::string what = "stacks." + entry.key;
   StackSpec stack;
   stack.name = entry.key;
@@ -227,13 +254,8 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
       !reader.mapping(entry.value, what, kStackKeys)) {
     return add_stack(reader, std::move(stack), spec);
   }
-  for (const std::string_view key : {"runtime", "weights"}) {
-    reader.require(entry.value, entry.place, what, key, kStackKeys);
-  }
-  if (const YamlValue* runtime = entry.value.find("runtime")) {
-    read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
-  }
-  read_fixed_axes(reader, entry.value, what, stack);
+  reader.require(entry.value, entry.place, what, "weights", kStackKeys);
+  read_engine(reader, entry, what, folder, stack);
   if (const YamlValue* tokens = entry.value.find("kv_cache_tokens")) {
     stack.kv_cache_tokens = reader.integer(*tokens, what + ".kv_cache_tokens", 0, kMostTokens);
   }
@@ -248,7 +270,8 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
   const auto all_weights =
       read_axis<WeightScheme>(reader, entry.value, "weights", what, WeightScheme::kF16,
                               [&](const YamlValue& value, const std::string& name) {
-                                return read_weights(reader, value, name);
+                                return stack.builtin() ? read_weights(reader, value, name)
+                                                       : read_plain(reader, value, name);
                               });
   const auto all_kv = read_axis<KvFormat>(
       reader, entry.value, "kv", what, KvFormat::kF16,
@@ -315,14 +338,15 @@ void read_models(YamlReader& reader, const YamlValue& root, const std::filesyste
   }
 }
 
-void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) {
+void read_stacks(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                 ExperimentSpec& spec) {
   const YamlValue* section = root.find("stacks");
   if (section == nullptr) return;
   if (!reader.mapping_of_names(*section, "stacks")) return;
   if (section->entries.empty()) {
     reader.error(section->place, "stacks: expected at least one stack");
   }
-  for (const YamlEntry& entry : section->entries) read_stack(reader, entry, spec);
+  for (const YamlEntry& entry : section->entries) read_stack(reader, entry, folder, spec);
   if (spec.stacks.size() > kMaxStacks) {
     reader.error(section->place, str_format("stacks: more than %zu stacks", kMaxStacks));
   }

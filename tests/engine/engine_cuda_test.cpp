@@ -116,9 +116,10 @@ std::vector<float> scores(Engine& engine, std::span<const int32_t> tokens, int64
   return all;
 }
 
-// Logits are of order 3. Each of 3 layers rounds about ten intermediate results to f16 (2^-11 of
-// themselves) or bf16 (2^-8), which add up like a random walk in the residual stream.
-double tolerance(DType dtype) { return dtype == DType::kF16 ? 0.03 : 0.25; }
+// Of the largest logit. Each of 3 layers rounds about ten intermediate results to f16 (2^-11 of
+// themselves) or bf16 (2^-8), which add up like a random walk in the residual stream: sqrt(30) / 2
+// roundings, and the logits themselves, whose errors are the larger ones of a hundred.
+double tolerance(DType dtype) { return dtype == DType::kF16 ? 10 * 0x1p-11 : 10 * 0x1p-8; }
 
 const std::vector<const char*> kRuntimes = {"eager",
                                             "fused",
@@ -146,10 +147,12 @@ TEST_F(EngineCuda, EveryFamilyRuntimeAndTypeMatchesTheCpu) {
         const std::vector<float> found = scores(*cuda, tokens, 120);
         ASSERT_EQ(found.size(), expected.size());
         double worst = 0;
+        double largest = 0;
         for (size_t i = 0; i < found.size(); ++i) {
           worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
+          largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
         }
-        EXPECT_LT(worst, tolerance(dtype))
+        EXPECT_LT(worst, tolerance(dtype) * largest)
             << family.name << " " << dtype_info(dtype).name << " " << runtime;
       }
     }
@@ -217,7 +220,7 @@ TEST_F(EngineCuda, CrowdedMixesGiveEachRequestWhatItGetsAlone) {
       ASSERT_TRUE(expected) << expected.error().to_string();
       ++compared;
       different += differ(*alone, single, result->requests[i].tokens, expected->requests[0].tokens,
-                          2 * tolerance(DType::kF16));
+                          8 * tolerance(DType::kF16));  // logits reach 4
     }
   }
   EXPECT_GT(preemptions, 20) << "the mixes must reach what they test";
