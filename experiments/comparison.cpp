@@ -102,7 +102,8 @@ class ComparisonRun {
       if (!cell.data.usable() || !cell.data.stack.builtin()) continue;
       const Result<MemoryNeed> need = context_.shapes.need(cell.data.stack, workload_);
       if (!need) continue;  // building the engine tells why
-      const Status fits = check_memory(*need, context_.options.memory_bytes);
+      const Status fits = check_memory(
+          *need, cell_memory_bytes(cell.data.stack, workload_, context_.options.memory_bytes));
       if (!fits) TRIPTYCH_RETURN_IF_ERROR(retire(cell, fits.error()));
     }
     return {};

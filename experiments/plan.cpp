@@ -32,7 +32,7 @@ std::string runtime_text(const StackSpec& stack) {
   return text;
 }
 
-constexpr std::array<Axis, 7> kAxes = {{
+constexpr std::array<Axis, 9> kAxes = {{
     {"engine", "engine", [](const StackSpec& s) { return s.engine; }},
     {"runtime", "runtime", runtime_text},
     {"weights", "kernel_quantization",
@@ -42,6 +42,12 @@ constexpr std::array<Axis, 7> kAxes = {{
     {"threads", "threads", [](const StackSpec& s) { return std::to_string(s.num_threads); }},
     {"kv_cache_tokens", "kv_budget",
      [](const StackSpec& s) { return std::to_string(s.kv_cache_tokens); }},
+    {"memory_limit", "memory_limit",
+     [](const StackSpec& s) { return str_format("%.17g", s.memory_limit); }},
+    {"device", "device",
+     [](const StackSpec& s) {
+       return std::string(s.device == DeviceKind::kCuda ? "cuda" : "cpu");
+     }},
     {"parallel", "parallel", [](const StackSpec& s) { return s.parallel(); }},
 }};
 

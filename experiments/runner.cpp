@@ -19,6 +19,11 @@
 #include "experiments/run_rows.h"
 #include "experiments/threats.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/device_error.h"
+
+#ifdef TRIPTYCH_HAS_CUDA
+#include "kernels/cuda/ceilings.h"
+#endif
 
 namespace triptych {
 
@@ -299,7 +304,7 @@ class Runner {
   Status measure_machine(db::RunRow& run) {
     if (run.read_bytes_per_s > 0) return {};
     progress_.show("measuring read bandwidth and arithmetic rate", now_ns());
-    const cpu::Ceilings ceilings = options_.measure_ceilings();
+    const cpu::Ceilings ceilings = options_.measure_ceilings(spec_.device);
     run.read_bytes_per_s = ceilings.read_bytes_per_s;
     run.f32_flops_per_s = ceilings.f32_flops_per_s;
     return store_.set_ceilings(run.run_id, run.read_bytes_per_s, run.f32_flops_per_s);
@@ -372,9 +377,21 @@ Status verify_unchanged(const db::RunRow& run, const std::vector<db::CellRow>& c
 
 }  // namespace
 
-cpu::Ceilings measure_machine_ceilings() {
-  cpu::ThreadPool pool(cpu::available_cores());
-  return cpu::measure_ceilings(pool);
+cpu::Ceilings measure_device_ceilings(DeviceKind device) {
+  if (device == DeviceKind::kCpu) {
+    cpu::ThreadPool pool(cpu::available_cores());
+    return cpu::measure_ceilings(pool);
+  }
+#ifdef TRIPTYCH_HAS_CUDA
+  try {
+    const CudaCeilings ceilings = measure_cuda_ceilings();
+    return {ceilings.read_bytes_per_s, ceilings.f16_flops_per_s};
+  } catch (const DeviceError&) {
+    return {};  // no device: the cells say so, each with the reason
+  }
+#else
+  return {};
+#endif
 }
 
 Status set_arrivals(const ExperimentSpec& spec, const PreparedExperiment& prepared,

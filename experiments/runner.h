@@ -27,8 +27,9 @@ namespace triptych {
 using EngineFactory = std::function<Result<std::unique_ptr<Engine>>(
     std::shared_ptr<const ModelWeights> weights, const EngineOptions& options)>;
 
-/// cpu::measure_ceilings() with every core that this process may use.
-[[nodiscard]] cpu::Ceilings measure_machine_ceilings();
+/// Read bandwidth and arithmetic rate of a device: of f32 with every core that this process may
+/// use, or of f16 products on CUDA. 0 where the device cannot be measured.
+[[nodiscard]] cpu::Ceilings measure_device_ceilings(DeviceKind device);
 
 struct RunOptions {
   std::filesystem::path database = "results.sqlite";
@@ -40,7 +41,7 @@ struct RunOptions {
   const std::atomic<bool>* interrupted = nullptr;
   // Replaced by tests.
   EngineFactory make_engine = triptych::make_engine;
-  std::function<cpu::Ceilings()> measure_ceilings = measure_machine_ceilings;
+  std::function<cpu::Ceilings(DeviceKind)> measure_ceilings = measure_device_ceilings;
   double memory_bytes = machine_memory_bytes();
 };
 

@@ -48,7 +48,10 @@ struct StackSpec {
   int num_threads = 0;          ///< Of all ranks together; 0 = all cores.
   int64_t kv_cache_tokens = 0;  ///< The KV budget; 0 = enough for every slot.
   int64_t prefill_chunk = 512;  ///< Prompt tokens a step, with the feature chunked_prefill.
-  int tensor_parallel = 1;      ///< Ranks.
+  DeviceKind device = DeviceKind::kCpu;  ///< That of the spec.
+  /// Most memory of the device, bytes, or a share of it when at most 1; 0 = all.
+  double memory_limit = 0;
+  int tensor_parallel = 1;  ///< Ranks.
   AllReduceKind all_reduce = AllReduceKind::kAuto;
   SourcePlace place;
 
@@ -96,6 +99,7 @@ struct DecomposeSpec {
 struct ExperimentSpec {
   std::string experiment;
   std::string question;
+  DeviceKind device = DeviceKind::kCpu;  ///< Where the stacks run, and what is a floor's ceiling.
   ModelRef model;
   std::optional<ModelRef> model_fallback;  ///< Used when `model` is missing; the report says so.
   std::vector<StackSpec> stacks;           ///< In spec order, after matrix expansion.

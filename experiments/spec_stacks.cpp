@@ -3,6 +3,7 @@
 // The sections of a spec that say what runs: models and stacks.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <system_error>
 
@@ -13,9 +14,9 @@ namespace triptych {
 namespace {
 
 constexpr std::array<std::string_view, 4> kModelKeys = {"path", "synthetic", "seed", "layers"};
-constexpr std::array<std::string_view, 13> kStackKeys = {
-    "engine",          "runtime",       "weights", "kv",      "threads", "linear", "parallel",
-    "kv_cache_tokens", "prefill_chunk", "adapter", "command", "options", "timeout"};
+constexpr std::array<std::string_view, 14> kStackKeys = {
+    "engine",          "runtime",       "weights", "kv",      "threads", "linear",  "parallel",
+    "kv_cache_tokens", "prefill_chunk", "adapter", "command", "options", "timeout", "memory_limit"};
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "openai"};
 constexpr std::array<std::string_view, 3> kPlainWeights = {"f16", "bf16", "f32"};
@@ -116,7 +117,7 @@ std::vector<Choice<T>> read_axis(YamlReader& reader, const YamlValue& stack, std
 }
 
 void read_runtime(YamlReader& reader, const YamlValue& value, const std::string& what,
-                  RuntimeFeatures& runtime) {
+                  DeviceKind device, RuntimeFeatures& runtime) {
   std::string text;
   if (value.kind == YamlValue::Kind::kSequence) {
     std::vector<std::string> names;
@@ -129,12 +130,32 @@ void read_runtime(YamlReader& reader, const YamlValue& value, const std::string&
     text = reader.string(value, what);
   }
   if (text.empty()) return;
-  const auto parsed = RuntimeFeatures::parse(text, DeviceKind::kCpu);
+  const auto parsed = RuntimeFeatures::parse(text, device);
   if (parsed) {
     runtime = *parsed;
   } else {
     reader.error(value.place, what + ": " + parsed.error().message, parsed.error().code);
   }
+}
+
+/// A share of the device's memory (0.9), or bytes with or without a unit (24GiB).
+double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  constexpr std::array<std::pair<std::string_view, double>, 5> kUnits = {
+      {{"GiB", 0x1p30}, {"MiB", 0x1p20}, {"GB", 1e9}, {"MB", 1e6}, {"", 1.0}}};
+  const std::string text = reader.string(value, what);
+  if (text.empty()) return 0;
+  for (const auto& [unit, bytes] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    const std::string number(trim(std::string_view(text).substr(0, text.size() - unit.size())));
+    char* end = nullptr;
+    const double amount = std::strtod(number.c_str(), &end);
+    if (number.empty() || *end != '\0' || !(amount > 0) || amount * bytes > 1e15) break;
+    return unit.empty() || amount * bytes > 1 ? amount * bytes : amount;
+  }
+  reader.error(value.place, what + ": " + describe_value(value) +
+                                " is no amount of memory; expected a share of the device's such as "
+                                "0.9, or bytes such as 24GiB");
+  return 0;
 }
 
 WeightScheme read_weights(YamlReader& reader, const YamlValue& value, const std::string& what) {
@@ -227,7 +248,7 @@ void read_engine(YamlReader& reader, const YamlEntry& entry, const std::string& 
   }
   reader.require(entry.value, entry.place, what, "runtime", kStackKeys);
   if (const YamlValue* runtime = entry.value.find("runtime")) {
-    read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
+    read_runtime(reader, *runtime, what + ".runtime", stack.device, stack.runtime);
   }
 }
 
@@ -249,6 +270,7 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, const std::filesyste
   StackSpec stack;
   stack.name = entry.key;
   stack.place = entry.place;
+  stack.device = spec.device;
   // A stack with mistakes is still added: a path that names it is not wrong for that.
   if (!check_name(reader, entry.place, entry.key, "stack") ||
       !reader.mapping(entry.value, what, kStackKeys)) {
@@ -258,6 +280,9 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, const std::filesyste
   read_engine(reader, entry, what, folder, stack);
   if (const YamlValue* tokens = entry.value.find("kv_cache_tokens")) {
     stack.kv_cache_tokens = reader.integer(*tokens, what + ".kv_cache_tokens", 0, kMostTokens);
+  }
+  if (const YamlValue* limit = entry.value.find("memory_limit")) {
+    stack.memory_limit = read_memory_limit(reader, *limit, what + ".memory_limit");
   }
   if (const YamlValue* chunk = entry.value.find("prefill_chunk")) {
     stack.prefill_chunk = reader.integer(*chunk, what + ".prefill_chunk", 1, kMostTokens);
