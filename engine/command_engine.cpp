@@ -180,7 +180,7 @@ class CommandEngine final : public Engine {
     if (!*line) return fail(ErrorCode::kIo, std::string("it ended before ") + awaited);
     Result<Json> record = parse_json_object(**line, "");
     if (!record) {
-      return at_line({ErrorCode::kCorrupt, record.error().message + ": " + line_start(**line), ""});
+      return at_line({ErrorCode::kCorrupt, "not a JSON object: " + line_start(**line), ""});
     }
     if (const auto type = record->find("type"); type != record->end() && *type == "error") {
       return Unexpected{parse_error_record(*record)};
