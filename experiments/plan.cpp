@@ -161,7 +161,7 @@ std::string workload_text(const WorkloadSpec& workload, uint64_t seed) {
   add_line(text, "output_tokens", workload.output_tokens);
   add_line(text, "concurrency", workload.concurrency);
   add_line(text, "requests", workload.requests);
-  add_line(text, "sampling", workload.sampling);
+  add_line(text, "sampling", to_string(workload.sampling));
   add_line(text, "ignore_eos", workload.ignore_eos ? 1 : 0);
   if (workload.arrivals.kind != ArrivalSpec::Kind::kClosed) {
     add_line(text, "arrivals", workload.arrivals.label());

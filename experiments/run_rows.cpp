@@ -91,7 +91,7 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.prompt_tokens = workload.prompt_tokens;
   row.output_tokens = workload.output_tokens;
   row.requests = workload.requests;
-  row.sampling = workload.sampling;
+  row.sampling = to_string(workload.sampling);
   row.eos_policy = workload.ignore_eos ? "ignore" : "stop";
   row.prompt_pool = workload.prompts.filename().string();
   row.prompt_pool_hash = pool.hash;

@@ -22,6 +22,7 @@
 #include "engine/weights.h"
 #include "experiments/arrivals.h"
 #include "experiments/yaml_tree.h"
+#include "kernels/sampling.h"
 
 namespace triptych {
 
@@ -72,7 +73,7 @@ struct WorkloadSpec {
   int64_t requests = 0;     ///< Per timed pass; default = concurrency.
   ArrivalSpec arrivals;
   SloSpec slo;
-  std::string sampling = "greedy";
+  SamplingParams sampling;
   bool ignore_eos = true;
 
   /// "c=1,prompt=32,output=64"; ",requests=N" is appended when it is not the concurrency, and

@@ -37,6 +37,8 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
 /// it is not given.
 [[nodiscard]] std::vector<ArrivalSpec> read_arrivals(YamlReader& reader, const YamlValue& workload,
                                                      const std::filesystem::path& folder);
+/// `workload.sampling`; greedy if it is not given.
+[[nodiscard]] SamplingParams read_sampling(YamlReader& reader, const YamlValue& workload);
 /// `workload.slo`.
 [[nodiscard]] SloSpec read_slo(YamlReader& reader, const YamlValue& workload);
 

@@ -45,14 +45,19 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(RmsNormArgs<T> ar
     if (i < row_vectors) values[v] = load_once(args.x, row + i);
   }
   if (args.residual != nullptr) {
+    Vector8<T> old[kVectors];  // all in flight before the first store, which may alias later loads
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = threadIdx.x + int64_t{v} * blockDim.x;
+      if (i < row_vectors) old[v] = load_once(args.residual, row + i);
+    }
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int64_t i = threadIdx.x + int64_t{v} * blockDim.x;
       if (i >= row_vectors) continue;
-      const Vector8<T> old = load_once(args.residual, row + i);
       for (int p = 0; p < kVectorWidth / 2; ++p) {
         // The sum is rounded to T, as it is stored: a fused and an unfused runtime agree.
-        values[v].set_pair(p, __hadd2(old.pair(p), values[v].pair(p)));
+        values[v].set_pair(p, __hadd2(old[v].pair(p), values[v].pair(p)));
       }
       store(args.residual, row + i, values[v]);
     }

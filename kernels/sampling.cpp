@@ -15,9 +15,10 @@
 namespace triptych {
 namespace {
 
-// Colder is greedy to any precision that logits have, hotter is uniform.
-constexpr float kLowestTemperature = 1e-3f;
-constexpr float kHighestTemperature = 1e3f;
+// As the f32 that fields have: 0.001 itself is allowed.
+constexpr auto kLowestTemperature = static_cast<float>(SamplingParams::kLowestTemperature);
+constexpr auto kHighestTemperature = static_cast<float>(SamplingParams::kHighestTemperature);
+constexpr auto kLowestTopP = static_cast<float>(SamplingParams::kLowestTopP);
 
 std::string shortest(float value) {
   std::array<char, 32> text;
@@ -105,9 +106,9 @@ Status check_sampling(const SamplingParams& params) {
     return fail(ErrorCode::kInvalidArgument,
                 str_format("top_k %d: expected 0 (all) or more", params.top_k));
   }
-  if (!(params.top_p > 0.0f && params.top_p <= 1.0f)) {
+  if (!(params.top_p >= kLowestTopP && params.top_p <= 1.0f)) {
     return fail(ErrorCode::kInvalidArgument,
-                "top_p " + shortest(params.top_p) + ": expected above 0 and at most 1");
+                "top_p " + shortest(params.top_p) + ": expected 1e-06 to 1 (all)");
   }
   return {};
 }

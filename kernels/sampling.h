@@ -24,6 +24,11 @@ struct SamplingParams {
   float top_p = 1.0f;
   uint64_t seed = 0;
 
+  // Colder is greedy to any precision that logits have, hotter is uniform.
+  static constexpr double kLowestTemperature = 1e-3;
+  static constexpr double kHighestTemperature = 1e3;
+  static constexpr double kLowestTopP = 1e-6;
+
   [[nodiscard]] bool greedy() const { return temperature == 0.0f; }
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };

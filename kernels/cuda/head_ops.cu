@@ -44,14 +44,32 @@ struct HeadValues {
   float b[kPairs];
 };
 
+// What a lane holds of a head, as stored: two pieces of 8 bytes, neighbours or one of each half.
 template <class T>
-__device__ HeadValues unpack(const LaneSlice& slice, const VectorOf<T, 4>& first,
-                             const VectorOf<T, 4>& second) {
+struct RawHead {
+  VectorOf<T, 4> first;
+  VectorOf<T, 4> second;
+};
+
+// Zeros in lanes that hold nothing and where there is no head.
+template <class T>
+__device__ RawHead<T> load_raw(const LaneSlice& slice, const T* head, bool exists) {
+  if (!slice.active || !exists) return {};
+  const auto* from = reinterpret_cast<const uint2*>(head);
+  const bool half_split = slice.kind == RopeKind::kHalfSplit;
+  const uint2 f = __ldcg(from + (half_split ? slice.lane : 2 * slice.lane));
+  const uint2 s =
+      __ldcg(from + (half_split ? slice.lane + slice.head_dim / 8 : 2 * slice.lane + 1));
+  return {{{f.x, f.y}}, {{s.x, s.y}}};
+}
+
+template <class T>
+__device__ HeadValues unpack(const LaneSlice& slice, const RawHead<T>& raw) {
   HeadValues values;
 #pragma unroll
   for (int p = 0; p < kPairs / 2; ++p) {
-    const float2 f = first.get(p);
-    const float2 s = second.get(p);
+    const float2 f = raw.first.get(p);
+    const float2 s = raw.second.get(p);
     if (slice.kind == RopeKind::kHalfSplit) {
       values.a[2 * p] = f.x;
       values.a[2 * p + 1] = f.y;
@@ -67,22 +85,9 @@ __device__ HeadValues unpack(const LaneSlice& slice, const VectorOf<T, 4>& first
   return values;
 }
 
-// Two pieces of 8 bytes: neighbours, or one of each half. Zeros in lanes that hold nothing and
-// where there is no head.
 template <class T>
 __device__ HeadValues load_head(const LaneSlice& slice, const T* head, bool exists = true) {
-  VectorOf<T, 4> first;
-  VectorOf<T, 4> second;
-  if (slice.active && exists) {
-    const auto* from = reinterpret_cast<const uint2*>(head);
-    const bool half_split = slice.kind == RopeKind::kHalfSplit;
-    const uint2 f = __ldcg(from + (half_split ? slice.lane : 2 * slice.lane));
-    const uint2 s =
-        __ldcg(from + (half_split ? slice.lane + slice.head_dim / 8 : 2 * slice.lane + 1));
-    first = {{f.x, f.y}};
-    second = {{s.x, s.y}};
-  }
-  return unpack(slice, first, second);
+  return unpack(slice, load_raw(slice, head, exists));
 }
 
 template <class T>
@@ -156,65 +161,71 @@ __device__ void rotate(HeadValues& values, const Rotation& rotation) {
   }
 }
 
-// The work of a group of lanes: `heads_per_group` neighbouring heads of one row, which share their
-// angles. Groups beyond the last have no row.
+// The work of a group of lanes: kHeads neighbouring heads of one row, which share their angles and
+// are loaded together, before any is stored. Groups beyond the last, and the last of a row, have
+// fewer; they take part in the shuffles of the norm all the same.
+template <int kHeads>
 struct GroupWork {
-  int group;  // lanes
   int lane;
   int64_t row;
   int64_t first_head;
   int64_t end_head;
 
-  __device__ GroupWork(int lanes, int64_t rows, int64_t heads, int64_t heads_per_group)
-      : group(lanes), lane(static_cast<int>(threadIdx.x) % lanes) {
-    const int64_t chunks = (heads + heads_per_group - 1) / heads_per_group;
-    const int64_t item = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes;
+  __device__ GroupWork(int lanes, int64_t rows, int64_t heads)
+      : lane(static_cast<int>(threadIdx.x) % lanes) {
+    const auto chunks = static_cast<uint32_t>((heads + kHeads - 1) / kHeads);
+    const uint32_t item =
+        blockIdx.x * (kThreads / static_cast<uint32_t>(lanes)) + threadIdx.x / lanes;
     row = item / chunks;
-    first_head = (item - row * chunks) * heads_per_group;
-    end_head = row < rows ? min(first_head + heads_per_group, heads) : first_head;
+    first_head = int64_t{item % chunks} * kHeads;
+    end_head = row < rows ? min(first_head + kHeads, heads) : first_head;
     if (row >= rows) row = 0;
   }
+  __device__ bool exists(int i) const { return first_head + i < end_head; }
 };
 
-// Calls body(head, exists) for the heads of a group, as often in every lane of a warp, because the
-// norm shuffles: a group that has run out is called for no head.
-template <class Body>
-__device__ void for_each_head(const GroupWork& work, int64_t heads_per_group, const Body& body) {
-  for (int64_t i = 0; i < heads_per_group; ++i) {
-    const int64_t head = work.first_head + i;
-    body(head, head < work.end_head);
+template <class T, int kHeads>
+__device__ void load_heads(const LaneSlice& slice, const GroupWork<kHeads>& work, const T* row,
+                           RawHead<T> (&raw)[kHeads]) {
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    raw[i] = load_raw(slice, row + (work.first_head + i) * slice.head_dim, work.exists(i));
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    head_norm_kernel(HeadNormArgs<T> args, int group, int64_t heads_per_group) {
+template <class T, int kHeads>
+__global__ void __launch_bounds__(kThreads) head_norm_kernel(HeadNormArgs<T> args, int group) {
   allow_next_kernel();
-  const GroupWork work(group, args.rows, args.num_heads, heads_per_group);
-  LaneSlice slice(work.lane, args.head_dim, RopeKind::kInterleaved);
+  const GroupWork<kHeads> work(group, args.rows, args.num_heads);
+  const LaneSlice slice(work.lane, args.head_dim, RopeKind::kInterleaved);
   const HeadValues weight = load_head(slice, args.weight);
   wait_for_previous_kernels();
-  for_each_head(work, heads_per_group, [&](int64_t head, bool exists) {
-    T* x = args.x + work.row * args.stride + head * args.head_dim;
-    HeadValues values = load_head(slice, x, exists);
+  T* row = args.x + work.row * args.stride;
+  RawHead<T> raw[kHeads];
+  load_heads(slice, work, row, raw);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    HeadValues values = unpack(slice, raw[i]);
     normalise(values, weight, args.eps, slice.head_dim, group);
-    if (exists) store_head(slice, values, x);
-  });
+    if (work.exists(i)) store_head(slice, values, row + (work.first_head + i) * slice.head_dim);
+  }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    rope_kernel(RopeCudaArgs<T> args, int group, int64_t heads_per_group) {
+template <class T, int kHeads>
+__global__ void __launch_bounds__(kThreads) rope_kernel(RopeCudaArgs<T> args, int group) {
   allow_next_kernel();
-  const GroupWork work(group, args.rows, args.num_heads, heads_per_group);
+  const GroupWork<kHeads> work(group, args.rows, args.num_heads);
   const LaneSlice slice(work.lane, args.head_dim, args.kind);
   wait_for_previous_kernels();
+  T* row = args.x + work.row * args.stride;
+  RawHead<T> raw[kHeads];
+  load_heads(slice, work, row, raw);
   const Rotation rotation = make_rotation(slice, args.positions[work.row], args.inv_freq);
-  for (int64_t head = work.first_head; head < work.end_head; ++head) {
-    T* x = args.x + work.row * args.stride + head * args.head_dim;
-    HeadValues values = load_head(slice, x);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    HeadValues values = unpack(slice, raw[i]);
     rotate(values, rotation);
-    store_head(slice, values, x);
+    if (work.exists(i)) store_head(slice, values, row + (work.first_head + i) * slice.head_dim);
   }
 }
 
@@ -222,92 +233,101 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __device__ int64_t cache_offset(const KvView<T>& kv, int32_t sequence, int32_t position,
                                 int64_t head) {
-  const int64_t page = position / kv.page_size;
-  const int64_t slot = position - page * kv.page_size;
+  const auto page_size = static_cast<int32_t>(kv.page_size);
+  const int32_t page = position / page_size;
+  const int32_t slot = position - page * page_size;
   const int64_t page_id = kv.page_table[sequence * kv.page_table_stride + page];
   return ((page_id * kv.num_kv_heads + head) * kv.page_size + slot) * kv.head_dim;
 }
 
-// One thread moves one vector of a key and the same of its value.
+// One thread moves one vector of a key and the same of its value. Divisions are of 32 bits.
 template <class T>
 __global__ void __launch_bounds__(kThreads) kv_append_kernel(NewKv<T> rows, KvView<T> kv) {
   allow_next_kernel();
   wait_for_previous_kernels();
-  const int64_t head_vectors = kv.head_dim / kVectorWidth;
-  const int64_t row_vectors = kv.num_kv_heads * head_vectors;
-  const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t row = item / row_vectors;
+  const auto head_vectors = static_cast<uint32_t>(kv.head_dim / kVectorWidth);
+  const uint32_t row_vectors = static_cast<uint32_t>(kv.num_kv_heads) * head_vectors;
+  const uint32_t item = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t row = item / row_vectors;
   if (row >= rows.rows) return;
+  const uint32_t in_row = item - row * row_vectors;
+  const int64_t from = row * (rows.stride / kVectorWidth) + in_row;
+  const Vector8<T> k = load_once(rows.k, from);
+  const Vector8<T> v = load_once(rows.v, from);
   const int32_t sequence = rows.row_sequences[row];
   if (sequence < 0) return;
-  const int64_t in_row = item - row * row_vectors;
-  const int64_t head = in_row / head_vectors;
-  const int64_t column = in_row - head * head_vectors;
-  const int64_t from = row * (rows.stride / kVectorWidth) + in_row;
+  const uint32_t head = in_row / head_vectors;
+  const uint32_t column = in_row - head * head_vectors;
   const int64_t to = cache_offset(kv, sequence, rows.positions[row], head) / kVectorWidth + column;
-  store(kv.k, to, load_once(rows.k, from));
-  store(kv.v, to, load_once(rows.v, from));
+  store(kv.k, to, k);
+  store(kv.v, to, v);
 }
 
 // Heads of a row in the order q, k, v.
-template <class T>
+template <class T, int kHeads>
 __global__ void __launch_bounds__(kThreads)
-    rope_kv_append_kernel(RopeKvAppendArgs<T> args, int group, int64_t heads_per_group) {
+    rope_kv_append_kernel(RopeKvAppendArgs<T> args, int group) {
   allow_next_kernel();
-  const int64_t num_kv_heads = args.kv.num_kv_heads;
   const int64_t head_dim = args.kv.head_dim;
-  const int64_t first_v = args.num_q_heads + num_kv_heads;
-  const int64_t heads = first_v + num_kv_heads;
-  const GroupWork work(group, args.rows, heads, heads_per_group);
+  const int64_t first_v = args.num_q_heads + args.kv.num_kv_heads;
+  const int64_t heads = first_v + args.kv.num_kv_heads;
+  const GroupWork<kHeads> work(group, args.rows, heads);
   const LaneSlice slice(work.lane, head_dim, args.kind);
   wait_for_previous_kernels();
+  RawHead<T> raw[kHeads];
+  load_heads(slice, work, args.qkv + work.row * heads * head_dim, raw);
   const int32_t position = args.positions[work.row];
   const int32_t sequence = args.row_sequences[work.row];
   const Rotation rotation = make_rotation(slice, position, args.inv_freq);
-  for_each_head(work, heads_per_group, [&](int64_t head, bool exists) {
-    HeadValues values = load_head(slice, args.qkv + (work.row * heads + head) * head_dim, exists);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int64_t head = work.first_head + i;
+    const bool exists = work.exists(i);
+    HeadValues values = unpack(slice, raw[i]);
     if (args.bias != nullptr) add(values, load_head(slice, args.bias + head * head_dim, exists));
     const bool is_q = head < args.num_q_heads;
+    const bool is_v = head >= first_v;
     // Groups of one warp may hold heads of different kinds: all of them normalise, and those that
     // have no weight keep what they had.
     if (args.q_norm != nullptr || args.k_norm != nullptr) {
-      const T* weight = is_q ? args.q_norm : head < first_v ? args.k_norm : nullptr;
+      const T* weight = is_q ? args.q_norm : is_v ? nullptr : args.k_norm;
       HeadValues normed = values;
       normalise(normed, load_head(slice, weight, weight != nullptr), args.eps, slice.head_dim,
                 group);
       if (weight != nullptr) values = normed;
     }
-    if (head < first_v) rotate(values, rotation);
-    if (!exists) return;
+    if (!is_v) rotate(values, rotation);
+    if (!exists) continue;
     if (is_q) {
       store_head(slice, values, args.q_out + (work.row * args.num_q_heads + head) * head_dim);
     } else if (sequence >= 0) {
-      const bool is_k = head < first_v;
-      T* cache = is_k ? args.kv.k : args.kv.v;
-      const int64_t kv_head = head - (is_k ? args.num_q_heads : first_v);
+      T* cache = is_v ? args.kv.v : args.kv.k;
+      const int64_t kv_head = head - (is_v ? first_v : args.num_q_heads);
       store_head(slice, values, cache + cache_offset(args.kv, sequence, position, kv_head));
     }
-  });
+  }
 }
 
-// How `rows` x `heads` heads are spread over lanes and blocks.
-struct HeadGrid {
-  int group;
-  int64_t heads_per_group;
-  dim3 grid;
-};
-HeadGrid head_grid(int64_t rows, int64_t heads, int64_t head_dim) {
+// Sharing angles saves arithmetic where it is the limit, and more loads are in flight; few heads
+// are spread over more threads.
+constexpr int kShared = 4;
+bool shares_angles(int64_t rows, int64_t heads) {
+  constexpr int64_t kManyHeads = 1 << 15;
+  return rows * heads >= kManyHeads;
+}
+
+// Launches kernel(args, lanes of a group) over `rows` x `heads` heads, `heads_per_group` a group.
+template <class Args>
+void launch_heads(void (*kernel)(Args, int), const Args& args, int64_t rows, int64_t heads,
+                  int64_t head_dim, int heads_per_group, LaunchOrder order, cudaStream_t stream) {
   TRIPTYCH_CHECK(head_dim > 0 && head_dim % kVectorWidth == 0 && head_dim <= kMaxHeadDim,
                  "head_dim is not a multiple of 8 up to 256");
   const auto lanes = std::bit_ceil(static_cast<unsigned>(head_dim / kVectorWidth));
-  // Sharing angles saves arithmetic where it is the limit; few rows are spread over more threads.
-  constexpr int64_t kManyHeads = 1 << 15;
-  constexpr int64_t kShared = 4;
-  const int64_t heads_per_group = rows * heads >= kManyHeads ? kShared : 1;
   const int64_t groups = rows * ceil_div(heads, heads_per_group);
+  TRIPTYCH_CHECK(groups < (int64_t{1} << 31), "2^31 heads or more");
   const int64_t blocks = ceil_div(groups * lanes, kThreads);
-  TRIPTYCH_CHECK(blocks <= kMaxGridX, "more heads than a grid has threads");
-  return {static_cast<int>(lanes), heads_per_group, dim3(static_cast<unsigned>(blocks))};
+  TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0,
+                                    stream, order, 1, args, static_cast<int>(lanes)));
 }
 
 }  // namespace
@@ -333,20 +353,19 @@ template <class T>
 void launch_head_norm(const HeadNormArgs<T>& args, cudaStream_t stream) {
   TRIPTYCH_CHECK(args.stride % kVectorWidth == 0, "head_norm: stride is not a multiple of 8");
   if (args.rows == 0) return;
-  const HeadGrid grid = head_grid(args.rows, args.num_heads, args.head_dim);
-  TRIPTYCH_CUDA_CHECK(launch_kernel(head_norm_kernel<T>, grid.grid, dim3(kThreads), 0, stream,
-                                    LaunchOrder::kAfterPrevious, 1, args, grid.group,
-                                    grid.heads_per_group));
+  const bool share = shares_angles(args.rows, args.num_heads);
+  launch_heads(share ? head_norm_kernel<T, kShared> : head_norm_kernel<T, 1>, args, args.rows,
+               args.num_heads, args.head_dim, share ? kShared : 1, LaunchOrder::kAfterPrevious,
+               stream);
 }
 
 template <class T>
 void launch_rope(const RopeCudaArgs<T>& args, cudaStream_t stream) {
   TRIPTYCH_CHECK(args.stride % kVectorWidth == 0, "rope: stride is not a multiple of 8");
   if (args.rows == 0) return;
-  const HeadGrid grid = head_grid(args.rows, args.num_heads, args.head_dim);
-  TRIPTYCH_CUDA_CHECK(launch_kernel(rope_kernel<T>, grid.grid, dim3(kThreads), 0, stream,
-                                    LaunchOrder::kAfterPrevious, 1, args, grid.group,
-                                    grid.heads_per_group));
+  const bool share = shares_angles(args.rows, args.num_heads);
+  launch_heads(share ? rope_kernel<T, kShared> : rope_kernel<T, 1>, args, args.rows, args.num_heads,
+               args.head_dim, share ? kShared : 1, LaunchOrder::kAfterPrevious, stream);
 }
 
 template <class T>
@@ -356,6 +375,7 @@ void launch_kv_append(const NewKv<T>& rows, const KvView<T>& kv, cudaStream_t st
                  "kv_append: head_dim and stride are not multiples of 8");
   if (rows.rows == 0) return;
   const int64_t vectors = rows.rows * kv.num_kv_heads * kv.head_dim / kVectorWidth;
+  TRIPTYCH_CHECK(vectors < (int64_t{1} << 31), "kv_append: 2^34 elements or more");
   TRIPTYCH_CUDA_CHECK(
       launch_kernel(kv_append_kernel<T>, dim3(static_cast<unsigned>(ceil_div(vectors, kThreads))),
                     dim3(kThreads), 0, stream, LaunchOrder::kAfterPrevious, 1, rows, kv));
@@ -365,10 +385,10 @@ template <class T>
 void launch_rope_kv_append(const RopeKvAppendArgs<T>& args, cudaStream_t stream) {
   TRIPTYCH_CHECK(args.kv.page_table != nullptr, "rope_kv_append: the cache is not paged");
   if (args.rows == 0) return;
-  const HeadGrid grid =
-      head_grid(args.rows, args.num_q_heads + 2 * args.kv.num_kv_heads, args.kv.head_dim);
-  TRIPTYCH_CUDA_CHECK(launch_kernel(rope_kv_append_kernel<T>, grid.grid, dim3(kThreads), 0, stream,
-                                    args.order, 1, args, grid.group, grid.heads_per_group));
+  const int64_t heads = args.num_q_heads + 2 * args.kv.num_kv_heads;
+  const bool share = shares_angles(args.rows, heads);
+  launch_heads(share ? rope_kv_append_kernel<T, kShared> : rope_kv_append_kernel<T, 1>, args,
+               args.rows, heads, args.kv.head_dim, share ? kShared : 1, args.order, stream);
 }
 
 #define TRIPTYCH_INSTANTIATE(T)                                                    \

@@ -25,7 +25,7 @@ class ExternalTest : public ::testing::Test {
     options_.database = folder_ / "results.sqlite";
     options_.cache = folder_ / "cache";
     options_.quiet = true;
-    options_.measure_ceilings = [] {
+    options_.measure_ceilings = [](DeviceKind) {
       return cpu::Ceilings{.read_bytes_per_s = 1e9, .f32_flops_per_s = 1e9};
     };
   }

@@ -178,7 +178,7 @@ TEST(PlanHash, EveryAxisWorkloadFieldAndInputChangesIt) {
   expect_new("output_tokens", [](S, W w, I) { ++w.output_tokens; });
   expect_new("concurrency", [](S, W w, I) { ++w.concurrency; });
   expect_new("requests", [](S, W w, I) { ++w.requests; });
-  expect_new("sampling", [](S, W w, I) { w.sampling = "other"; });
+  expect_new("sampling", [](S, W w, I) { w.sampling.temperature = 1.0f; });
   expect_new("ignore_eos", [](S, W w, I) { w.ignore_eos = false; });
   expect_new("model", [](S, W, I i) { i.model_hash = "1"; });
   expect_new("prompts", [](S, W, I i) { i.prompt_pool_hash = "1"; });

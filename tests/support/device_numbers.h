@@ -30,7 +30,7 @@ struct Rounding<__half> {
 template <>
 struct Rounding<__nv_bfloat16> {
   static constexpr const char* kName = "bf16";
-  static constexpr double kUnit = 0x1.0p-9;
+  static constexpr double kUnit = 0x1.0p-8;
   static constexpr double kSmallest = 0x1.0p-133;
   static __nv_bfloat16 from(float value) { return __float2bfloat16_rn(value); }
   static float to(__nv_bfloat16 value) { return __bfloat162float(value); }
@@ -68,6 +68,9 @@ template <class T>
   if (values.empty()) return buffer;
   TRIPTYCH_CUDA_CHECK(
       cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
+  // From pageable memory the copy may still be under way, and streams that do not wait for the
+  // default one would start before its end.
+  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());
   return buffer;
 }
 
