@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <limits>
+#include <string>
 #include <type_traits>
 
 #include "base/strings.h"
@@ -26,8 +28,7 @@ constexpr int64_t kSumsBytes = kMaxGroup * 8;                       // of one bl
 struct Device {
   int major = 0;
   int num_sms = 0;
-  int max_splits = 0;
-  [[nodiscard]] bool is_sm90() const { return major == 9; }
+  int max_cluster = 1;
 };
 
 // Asked once for each device: the answers do not change.
@@ -48,7 +49,7 @@ Result<Device> current_device() {
     return fail(ErrorCode::kUnsupported,
                 str_format("attention: compute capability %d is below 8.0", device.major));
   }
-  device.max_splits = device.is_sm90() ? max_decode_cluster() : kMaxDecodeSplits;
+  if (device.major == 9) device.max_cluster = max_decode_cluster();
   known = device;
   known_id = id;
   return device;
@@ -118,26 +119,34 @@ Status common_supports(const AttentionArgs<T>& args) {
   return memory_supports(args);
 }
 
+// The copy engine brings whole tiles of 16 tokens, in swizzled pieces of 64 numbers.
 template <class T>
-DecodeShape decode_shape(const AttentionArgs<T>& args, const Device& device) {
-  DecodeShape shape = {.num_sequences = args.num_sequences,
-                       .num_kv_heads = args.kv.num_kv_heads,
-                       .head_dim = args.kv.head_dim,
-                       .max_kv_length = args.max_kv_length,
-                       .window = args.window,
-                       .num_sms = device.num_sms,
-                       .max_splits = device.max_splits};
-  if (!device.is_sm90()) shape.max_split_blocks = kMaxSplitBlocks;
-  return shape;
+bool runs_in_clusters(const AttentionArgs<T>& args, const Device& device) {
+  const int64_t dim = args.kv.head_dim;
+  return device.major == 9 && (dim == 64 || dim == 128 || dim == 256) &&
+         (args.kv.page_table == nullptr || args.kv.page_size % kDecodeTile == 0);
+}
+
+template <class T>
+DecodePlan plan_for(const AttentionArgs<T>& args, const Device& device) {
+  const bool clusters = runs_in_clusters(args, device);
+  return plan_decode_attention(
+      {.num_sequences = args.num_sequences,
+       .num_kv_heads = args.kv.num_kv_heads,
+       .max_kv_length = args.max_kv_length,
+       .window = args.window,
+       .num_sms = device.num_sms,
+       .max_splits = clusters ? device.max_cluster : kMaxDecodeSplits,
+       .max_split_blocks = clusters ? std::numeric_limits<int64_t>::max() : kMaxSplitBlocks});
 }
 
 template <class T>
 Status workspace_supports(const AttentionArgs<T>& args, const Device& device,
                           const DecodePlan& plan) {
-  const bool needed = plan.splits > 1 && !device.is_sm90();
+  const bool needed = plan.splits > 1 && !runs_in_clusters(args, device);
   if (!needed || is_aligned(args.workspace)) return {};
   return fail(ErrorCode::kUnsupported,
-              "attention: this device needs a workspace, aligned to 16 bytes");
+              "attention: these arguments need a workspace, aligned to 16 bytes");
 }
 
 }  // namespace
@@ -162,10 +171,13 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   while (can_double() && plan.splits < kMaxBalanceSplits && keys > plan.splits * kMaxSplitKeys) {
     plan.splits *= 2;
   }
+  // Three stages leave an SM room for two blocks: enough in flight, and blocks that start before
+  // the kernel before them has ended cannot crowd on some SMs. Clusters find no place for all their
+  // blocks then, unless one block an SM is all there is.
   if (keys <= plan.splits * kTileKeys) {
     plan.stages = 1;
   } else {
-    plan.stages = shape.head_dim <= 64 ? 4 : 2;
+    plan.stages = plan.splits == 1 || pairs * plan.splits <= shape.num_sms ? 3 : 2;
   }
   return plan;
 }
@@ -182,7 +194,7 @@ Status decode_attention_supports(const AttentionArgs<T>& args) {
   if (const Status common = common_supports(args); !common.has_value()) return common;
   const Result<Device> device = current_device();
   if (!device.has_value()) return Unexpected{device.error()};
-  return workspace_supports(args, *device, plan_decode_attention(decode_shape(args, *device)));
+  return workspace_supports(args, *device, plan_for(args, *device));
 }
 
 template <class T>
@@ -209,8 +221,9 @@ void launch_decode_attention(const AttentionArgs<T>& args, const DecodePlan& pla
   const Status workspace = workspace_supports(args, *device, plan);
   TRIPTYCH_CHECK(workspace.has_value(), workspace.error().message);
   if (args.num_sequences == 0) return;
-  TRIPTYCH_CUDA_CHECK(device->is_sm90() ? launch_decode_attention_sm90a(args, plan, stream)
-                                        : launch_decode_attention_general(args, plan, stream));
+  TRIPTYCH_CUDA_CHECK(runs_in_clusters(args, *device)
+                          ? launch_decode_attention_sm90a(args, plan, stream)
+                          : launch_decode_attention_general(args, plan, stream));
   TRIPTYCH_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -218,7 +231,7 @@ template <class T>
 void launch_decode_attention(const AttentionArgs<T>& args, cudaStream_t stream) {
   const Result<Device> device = current_device();
   TRIPTYCH_CHECK(device.has_value(), device.error().message);
-  launch_decode_attention(args, plan_decode_attention(decode_shape(args, *device)), stream);
+  launch_decode_attention(args, plan_for(args, *device), stream);
 }
 
 template <class T>
@@ -231,9 +244,9 @@ void launch_prefill_attention(const AttentionArgs<T>& args, cudaStream_t stream)
 }
 
 template <class T>
-std::string_view decode_attention_name(const AttentionArgs<T>& /*args*/) {
+std::string_view decode_attention_name(const AttentionArgs<T>& args) {
   const Result<Device> device = current_device();
-  const bool sm90 = device.has_value() && device->is_sm90();
+  const bool sm90 = device.has_value() && runs_in_clusters(args, *device);
   if (std::is_same_v<T, __half>) {
     return sm90 ? "decode_attention_f16_sm90a" : "decode_attention_f16";
   }

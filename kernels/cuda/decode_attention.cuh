@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// Device code of decode attention, shared by its variants. The query heads of a KV head are the
-// rows of one tensor-core tile. Each warp streams tiles of 16 tokens through a ring of its own in
-// shared memory and keeps a running softmax; warps, then blocks, are merged in a fixed order.
+// Device code of decode attention that its variants share. Each warp streams tiles of 16 tokens
+// through a ring of its own in shared memory and keeps a running softmax; warps, then blocks, are
+// merged in a fixed order. Tokens are the rows of the tensor-core products and query heads of one
+// KV head their columns, so that a group of up to 8 heads costs one product.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/common/cp_async.cuh"
+#include "kernels/common/exp2.cuh"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/decode_attention.h"
@@ -17,11 +19,8 @@ namespace triptych::decode {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kTile = 16;         // tokens
+inline constexpr int kTile = kDecodeTile;
 inline constexpr int kWindowTiles = 16;  // tiles whose rows a warp looks up at once: 2 groups each
-// Blocks of an SM that must fit its registers: their starts and ends then hide behind each other.
-template <int kDim>
-inline constexpr int kMinBlocks = kDim <= 128 ? 3 : 1;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 template <class T>
@@ -32,7 +31,7 @@ struct Params {
   int dim;           // head_dim
 };
 
-/// Calls launch.operator()<kDim, kRows>(params) for the sizes of `args`; see Layout.
+/// Calls launch.operator()<kDim, kHeads>(params) for the sizes of `args`; see Layout.
 template <class T, class Launch>
 cudaError_t with_shape(const AttentionArgs<T>& args, Launch launch) {
   constexpr float kLog2E = 1.4426950408889634f;
@@ -49,22 +48,21 @@ cudaError_t with_shape(const AttentionArgs<T>& args, Launch launch) {
   return few ? launch.template operator()<256, 8>(p) : launch.template operator()<256, 16>(p);
 }
 
-/// kDim: head_dim rounded up to 64, 128 or 256, chunks past it are zeros. kRows: 8 or 16, at least
-/// the group. kStages: tiles in the ring of a warp.
-template <int kDim, int kRows, int kStages>
+/// Shared memory of a block. kDim: head_dim rounded up to 64, 128 or 256, chunks past it are zeros.
+/// kHeads: 8 or 16, at least the group. kStages: tiles in the ring of a warp.
+template <int kDim, int kHeads, int kStages>
 struct Layout {
-  static constexpr int kTileBytes = kTile * kDim * 2;          // of K or V
-  static constexpr int kWarpBytes = kStages * 2 * kTileBytes;  // ring; in the end the warp's sums
-  static constexpr int kPartialStride = kDim + 8;              // floats; 8: rows in other banks
-  static constexpr int kPartialBytes = kRows * kPartialStride * 4;
-  static constexpr int kWarpRegion = kWarpBytes > kPartialBytes ? kWarpBytes : kPartialBytes;
-  static constexpr int kWarpSumsAt = kWarps * kWarpRegion;               // float2 [kWarps][kRows]
-  static constexpr int kBlockSumsAt = kWarpSumsAt + kWarps * kRows * 8;  // float2 [splits][kRows]
-  static constexpr int kReceivedAt = kBlockSumsAt + kMaxDecodeSplits * kRows * 8;
-  // float4 [splits][ceil(group * dim / 4 / splits)]
-  static constexpr int kReceivedBytes = kRows * kDim * 4 + kMaxDecodeSplits * 16;
-  static constexpr int kBytes = kReceivedAt;  // of a block that receives nothing
-  static constexpr int kClusterBytes = kReceivedAt + kReceivedBytes;
+  static constexpr int kTileBytes = kTile * kDim * 2;  // of keys or values
+  static constexpr int kStageBytes = 2 * kTileBytes;   // keys, then values
+  // In the end the ring holds the sums of its warp, [kHeads][kPartialStride]. The stride spreads
+  // the heads of a quad over the banks.
+  static constexpr int kPartialStride = kDim + 4;
+  static constexpr int kPartialBytes = (kHeads * kPartialStride * 4 + 1023) / 1024 * 1024;
+  static constexpr int kRingBytes = kStages * kStageBytes;
+  static constexpr int kWarpBytes = kRingBytes > kPartialBytes ? kRingBytes : kPartialBytes;
+  static constexpr int kWarpSumsAt = kWarps * kWarpBytes;                // float2 [kWarps][kHeads]
+  static constexpr int kBarriersAt = kWarpSumsAt + kWarps * kHeads * 8;  // [kWarps][kStages]
+  static constexpr int kBytes = kBarriersAt + (kWarps * kStages * 8 + 15) / 16 * 16;
 };
 
 /// A softmax numerator in the making: sum is that of exp2(score - max).
@@ -76,30 +74,35 @@ struct Softmax {
 /// Weight of a part with maximum `part_max` in a whole with maximum `max`. Parts without keys have
 /// no weight, also when there are no keys at all.
 __device__ inline float part_weight(float part_max, float max) {
-  return part_max == -INFINITY ? 0.0f : exp2f(part_max - max);
+  return part_max == -INFINITY ? 0.0f : exp2_flushed(part_max - max);
 }
 
-/// The tiles of one warp: which they are, and their way into shared memory.
+/// The tiles of one warp: which they are and where they lie.
 template <class T, int kDim>
-class TileStream {
+class Tiles {
  public:
-  __device__ TileStream(const Params<T>& p, int sequence, int kv_head, int length, int slot,
-                        int num_slots)
-      : rows_(p.args.kv, sequence, kv_head, length), stride_(num_slots), dim_(p.dim) {
+  __device__ Tiles(const Params<T>& p, int sequence, int kv_head, int length, int slot,
+                   int num_slots)
+      : rows_(p.args.kv, sequence, kv_head, length),
+        k_(p.args.kv.k),
+        v_(p.args.kv.v),
+        stride_(num_slots),
+        dim_(p.dim) {
     const int window = static_cast<int>(p.args.window);
     tokens_ = {window > 0 && length > window ? length - window : 0, length};
     first_ = tokens_.begin / kTile + slot;
     const int end = (length + kTile - 1) / kTile;
     count_ = end > first_ ? (end - first_ + num_slots - 1) / num_slots : 0;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int64_t offset = int64_t{lane / kChunks} * dim_ + lane % kChunks * kChunk;
-    k_ = p.args.kv.k + offset;
-    v_ = p.args.kv.v + offset;
   }
 
   [[nodiscard]] __device__ int count() const { return count_; }
+  [[nodiscard]] __device__ int newest() const { return tokens_.end - 1; }
   [[nodiscard]] __device__ const TokenRange& tokens() const { return tokens_; }
   [[nodiscard]] __device__ int first_token(int i) const { return (first_ + i * stride_) * kTile; }
+  /// Whether all tokens of tile i are seen and older than the newest.
+  [[nodiscard]] __device__ bool is_plain(int i) const {
+    return first_token(i) >= tokens_.begin && first_token(i) + kTile <= newest();
+  }
 
   /// Looks up where the tiles from number i on lie. Called for each multiple of kWindowTiles.
   __device__ void look_up(int i) {
@@ -109,37 +112,46 @@ class TileStream {
     const bool needed = token < tokens_.end && token + kTokenGroup > tokens_.begin;
     window_ = needed ? rows_.row(static_cast<unsigned>(group)) : 0;
   }
-
-  /// Starts to copy the rows of tile i in [from, to) into shared memory.
-  __device__ void copy_keys(int i, uint32_t shared, int from, int to) const {
-    copy(k_, i, shared, from, to);
+  /// The row where half `half` of tile i begins; all lanes of the warp call together.
+  [[nodiscard]] __device__ int row(int i, int half) const {
+    return __shfl_sync(kAllLanes, window_, i % kWindowTiles * 2 + half);
   }
-  __device__ void copy_values(int i, uint32_t shared, int from, int to) const {
-    copy(v_, i, shared, from, to);
+
+  /// Starts copies of the tokens in [from, to) of tile i; those that may not be read become zeros.
+  __device__ void copy(int i, uint32_t stage, int from, int to) const {
+    const bool in_dim = lane_chunk() * kChunk < dim_;
+#pragma unroll 1  // rare: the ends of a sequence
+    for (int r = 0; r < kTile; r += kRowsACopy) {
+      const int64_t offset = lane_offset(i, r / kTokenGroup) + r % kTokenGroup * dim_;
+      const int token = first_token(i) + r + lane_row();
+      if (token < from || token >= to) continue;
+      const uint32_t shared = stage + tile_byte<kTile>(r + lane_row(), lane_chunk());
+      const bool valid = in_dim && tokens_.contains(token);
+      copy_async_16(shared, k_ + offset, valid);
+      copy_async_16(shared + kTileBytes, v_ + offset, valid);
+    }
+  }
+  /// The same for all tokens of a plain tile.
+  __device__ void copy_plain(int i, uint32_t stage) const {
+    const int64_t offset[2] = {lane_offset(i, 0), lane_offset(i, 1)};
+    const bool in_dim = lane_chunk() * kChunk < dim_;
+#pragma unroll
+    for (int r = 0; r < kTile; r += kRowsACopy) {
+      const uint32_t shared = stage + tile_byte<kTile>(r + lane_row(), lane_chunk());
+      const int64_t at = offset[r / kTokenGroup] + r % kTokenGroup * dim_;
+      copy_async_16(shared, k_ + at, in_dim);
+      copy_async_16(shared + kTileBytes, v_ + at, in_dim);
+    }
   }
 
  private:
+  static constexpr int kTileBytes = kTile * kDim * 2;
   static constexpr int kChunks = kDim / kChunk;  // of a row, one lane each
   static constexpr int kRowsACopy = 32 / kChunks;
-
-  __device__ void copy(const T* base, int i, uint32_t shared, int from, int to) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const unsigned chunk = lane % kChunks;
-    const bool in_dim = static_cast<int>(chunk) * kChunk < dim_;
-    const int within = i % kWindowTiles * 2;
-    const int row[2] = {__shfl_sync(kAllLanes, window_, within),
-                        __shfl_sync(kAllLanes, window_, within + 1)};
-    const int token0 = first_token(i);
-#pragma unroll
-    for (int r = 0; r < kTile; r += kRowsACopy) {
-      const int tile_row = r + lane / kChunks;
-      const int token = token0 + tile_row;
-      const T* source = base + (int64_t{row[r / kTokenGroup]} + r % kTokenGroup) * dim_;
-      if (token >= from && token < to) {
-        copy_async_16(shared + tile_byte<kDim>(tile_row, chunk), source,
-                      in_dim && tokens_.contains(token));
-      }
-    }
+  static __device__ int lane_row() { return static_cast<int>(threadIdx.x) % 32 / kChunks; }
+  static __device__ int lane_chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
+  [[nodiscard]] __device__ int64_t lane_offset(int i, int half) const {
+    return int64_t{row(i, half) + lane_row()} * dim_ + lane_chunk() * kChunk;
   }
 
   KvRows rows_;
@@ -149,186 +161,224 @@ class TileStream {
   int stride_;
   int count_;
   int dim_;
-  int window_ = 0;  // lane l: row of group l % 2 of tile l / 2 of the window
+  int window_ = 0;  // lane l: row of half l % 2 of tile l / 2 of the window
   TokenRange tokens_;
 };
 
-/// The rows g and g + 8 of a warp's tile: queries, running softmax, sums of the values.
-template <class T, int kDim, int kRows>
+/// What a warp keeps: queries, running softmax, sums of the values. Lane 4 g + t has the heads 2t
+/// and 2t + 1 (of each 8), of the softmax and of the sums.
+template <class T, int kDim, int kHeads>
 class WarpState {
  public:
-  /// Numbers 32 c + 8 t to 32 c + 8 t + 7 of rows g and g + 8. A product takes the first 4 of each
-  /// lane as its columns 2t, 2t + 1, 2t + 8, 2t + 9, the next product the other 4; keys alike.
   __device__ void load_queries(const T* q, int group, int dim) {
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const int row = g() + 8 * half;
+    for (int h = 0; h < kHeadTiles; ++h) {
+      const int head = 8 * h + g();
 #pragma unroll
-      for (int c = 0; c < kDim / 32; ++c) {
-        const int column = 32 * c + 8 * t();
-        const bool there = row < group && column < dim;
-        q_[half][c] = there ? __ldcg(reinterpret_cast<const uint4*>(q + row * dim + column))
-                            : make_uint4(0, 0, 0, 0);
+      for (int c = 0; c < kDim / 8; ++c) {
+        const int column = 8 * c + 2 * t();
+        const bool there = head < group && column < dim;
+        q_[h][c] = there ? __ldcg(reinterpret_cast<const unsigned*>(q + head * dim + column)) : 0;
       }
     }
   }
 
-  /// Scores of the 16 keys of a tile, scaled; those outside of `tokens` are -inf. score[j][2 h + i]
-  /// belongs to row g + 8 h and token 8 j + 2 t + i.
-  __device__ void score(const unsigned char* keys, float scale_log2, int token0, TokenRange tokens,
-                        float (&score)[2][4]) const {
-    float parts[2][2][4] = {};  // two sums each: chains of products half as long
-#pragma unroll
-    for (int c = 0; c < kDim / 32; ++c) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const auto k = *reinterpret_cast<const uint4*>(
-            keys + tile_byte<kDim>(8 * j + g(), static_cast<unsigned>(4 * c + t())));
-        const uint4 low = q_[0][c];
-        const uint4 high = kRows > 8 ? q_[kHalves - 1][c] : make_uint4(0, 0, 0, 0);
-        mma_m16n8k16<T>(parts[j][0], low.x, high.x, low.y, high.y, k.x, k.y);
-        mma_m16n8k16<T>(parts[j][1], low.z, high.z, low.w, high.w, k.z, k.w);
-      }
-    }
-    const bool whole = token0 >= tokens.begin && token0 + kTile <= tokens.end;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2 * kHalves; ++i) {
-        score[j][i] = (parts[j][0][i] + parts[j][1][i]) * scale_log2;
-        if (!whole && !tokens.contains(token0 + 8 * j + 2 * t() + i % 2)) score[j][i] = -INFINITY;
-      }
-    }
+  /// Takes in one tile: keys at `stage`, values behind them. At least one token is in range.
+  __device__ void attend(uint32_t stage, float scale_log2, int token0, TokenRange tokens) {
+    float weight[kHeadTiles][4];
+    score(stage, scale_log2, weight);
+    uint32_t values[kBatch][4];  // on their way while the softmax works
+    const uint32_t first = first_value(stage + kTile * kDim * 2);
+    load_values(first, 0, values);
+    if (token0 < tokens.begin || token0 + kTile > tokens.end) mask(token0, tokens, weight);
+    const bool grew = update(weight);
+    // Maxima seldom grow; where none does, all factors are 1.
+    if (__any_sync(kAllLanes, grew)) shrink();
+    add_values(first, weight, values);
   }
 
-  /// Turns scores into weights relative to the new maximum; the sums so far shrink by `shrink`.
-  /// At least one token of the tile is within range.
-  __device__ void update(float (&score)[2][4], float (&shrink)[2]) {
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float max = fmaxf(fmaxf(score[0][2 * h], score[0][2 * h + 1]),
-                        fmaxf(score[1][2 * h], score[1][2 * h + 1]));
-      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
-      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
-      max = fmaxf(max, softmax_[h].max);
-      shrink[h] = exp2f(softmax_[h].max - max);
-      float sum = 0.0f;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-#pragma unroll
-        for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          score[j][i] = exp2f(score[j][i] - max);
-          sum += score[j][i];
-        }
-      }
-      softmax_[h] = {max, softmax_[h].sum * shrink[h] + sum};
-    }
-  }
-
-  /// Adds the values of a tile with these weights.
-  __device__ void add_values(uint32_t values, const float (&weight)[2][4],
-                             const float (&shrink)[2]) {
-    const uint32_t a0 = pack_pair<T>(weight[0][0], weight[0][1]);
-    const uint32_t a2 = pack_pair<T>(weight[1][0], weight[1][1]);
-    const uint32_t a1 = kRows > 8 ? pack_pair<T>(weight[0][2], weight[0][3]) : 0;
-    const uint32_t a3 = kRows > 8 ? pack_pair<T>(weight[1][2], weight[1][3]) : 0;
-    const unsigned lane = threadIdx.x % 32;
-#pragma unroll
-    for (int d = 0; d < kDim / 16; ++d) {
-      uint32_t b[4];
-      load_matrices_transposed(b, values + tile_byte<kDim>(lane % 16, 2 * d + lane / 16));
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        float(&out)[4] = out_[2 * d + n];
-#pragma unroll
-        for (int i = 0; i < 2 * kHalves; ++i) out[i] *= shrink[i / 2];
-        mma_m16n8k16<T>(out, a0, a1, a2, a3, b[2 * n], b[2 * n + 1]);
-      }
-    }
-  }
-
-  /// Writes the sums of the rows of `group`, [kRows][stride], and their softmax.
+  /// Writes the sums of the heads of `group`, [kHeads][stride], and their softmax.
   __device__ void store(float* partial, int stride, float2* sums, int group) {
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float sum = softmax_[h].sum;
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
-      const int row = g() + 8 * h;
-      if (row >= group) continue;
-      if (t() == 0) sums[row] = make_float2(softmax_[h].max, sum);
+    for (int h = 0; h < kHeadTiles; ++h) {
 #pragma unroll
-      for (int d = 0; d < kDim / 8; ++d) {
-        *reinterpret_cast<float2*>(partial + row * stride + 8 * d + 2 * t()) =
-            make_float2(out_[d][2 * h], out_[d][2 * h + 1]);
+      for (int i = 0; i < 2; ++i) {
+        float sum = softmax_[h][i].sum;
+        for (int lanes = 4; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+        const int head = 8 * h + 2 * t() + i;
+        if (head >= group) continue;
+        if (g() == 0) sums[head] = make_float2(softmax_[h][i].max, sum);
+#pragma unroll
+        for (int d = 0; d < kDim / 16; ++d) {
+          partial[head * stride + 16 * d + g()] = out_[h][d][i];
+          partial[head * stride + 16 * d + 8 + g()] = out_[h][d][2 + i];
+        }
       }
     }
   }
 
  private:
-  static constexpr int kHalves = kRows / 8;
+  static constexpr int kHeadTiles = kHeads / 8;
+  static constexpr int kSteps = kDim / 16;                // of 16 numbers of a row: 4 matrices each
+  static constexpr int kBatch = kSteps < 8 ? kSteps : 8;  // steps that are loaded together
   static __device__ int g() { return static_cast<int>(threadIdx.x) % 32 / 4; }
   static __device__ int t() { return static_cast<int>(threadIdx.x) % 4; }
 
-  uint4 q_[kHalves][kDim / 32];
-  Softmax softmax_[kHalves];
-  float out_[kDim / 8][4] = {};
+  // weight[h][2 j + i]: the score of token g + 8 j and head 8 h + 2 t + i.
+  __device__ void score(uint32_t keys, float scale_log2, float (&weight)[kHeadTiles][4]) const {
+    const unsigned lane = threadIdx.x % 32;
+    const uint32_t first = keys + tile_byte<kTile>(lane % 16, lane / 16);
+    float parts[kHeadTiles][2][4] = {};  // two sums: chains of products half as long
+#pragma unroll
+    for (int batch = 0; batch < kSteps; batch += kBatch) {
+      uint32_t k[kBatch][4];
+#pragma unroll
+      for (int c = 0; c < kBatch; ++c) {
+        load_matrices(k[c], further_chunk<kTile>(first, 2 * (batch + c)));
+      }
+#pragma unroll
+      for (int c = 0; c < kBatch; ++c) {
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h) {
+          const uint32_t(&q)[kDim / 8] = q_[h];
+          mma_m16n8k16<T>(parts[h][c % 2], k[c][0], k[c][1], k[c][2], k[c][3], q[2 * (batch + c)],
+                          q[2 * (batch + c) + 1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        weight[h][i] = (parts[h][0][i] + parts[h][1][i]) * scale_log2;
+      }
+    }
+  }
+
+  static __device__ void mask(int token0, TokenRange tokens, float (&weight)[kHeadTiles][4]) {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!tokens.contains(token0 + g() + i / 2 * 8)) weight[h][i] = -INFINITY;
+      }
+    }
+  }
+
+  // Turns scores into weights relative to the new maximum of their head. Did any of this lane grow?
+  __device__ bool update(float (&weight)[kHeadTiles][4]) {
+    float max[kHeadTiles][2];
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) max[h][i] = fmaxf(weight[h][i], weight[h][2 + i]);
+    }
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) {
+#pragma unroll
+      for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          max[h][i] = fmaxf(max[h][i], __shfl_xor_sync(kAllLanes, max[h][i], lanes));
+        }
+      }
+    }
+    bool grew = false;
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Softmax& softmax = softmax_[h][i];
+        grew |= max[h][i] > softmax.max;
+        max[h][i] = fmaxf(max[h][i], softmax.max);
+        shrink_[h][i] = exp2_flushed(softmax.max - max[h][i]);
+        weight[h][i] = exp2_flushed(weight[h][i] - max[h][i]);
+        weight[h][2 + i] = exp2_flushed(weight[h][2 + i] - max[h][i]);
+        const float sum = weight[h][i] + weight[h][2 + i];
+        softmax = {max[h][i], softmax.sum * shrink_[h][i] + sum};
+      }
+    }
+    return grew;
+  }
+
+  __device__ void shrink() {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int d = 0; d < kDim / 16; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out_[h][d][i] *= shrink_[h][i % 2];
+      }
+    }
+  }
+
+  static __device__ uint32_t first_value(uint32_t values) {
+    const unsigned lane = threadIdx.x % 32;
+    return values + tile_byte<kTile>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+  static __device__ void load_values(uint32_t first, int batch, uint32_t (&v)[kBatch][4]) {
+#pragma unroll
+    for (int d = 0; d < kBatch; ++d) {
+      load_matrices_transposed(v[d], further_chunk<kTile>(first, 2 * (batch + d)));
+    }
+  }
+
+  // `v` holds the first batch.
+  __device__ void add_values(uint32_t first, const float (&weight)[kHeadTiles][4],
+                             uint32_t (&v)[kBatch][4]) {
+    uint32_t p[kHeadTiles][2];
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+      p[h][0] = transpose_matrix(pack_pair<T>(weight[h][0], weight[h][1]));
+      p[h][1] = transpose_matrix(pack_pair<T>(weight[h][2], weight[h][3]));
+    }
+#pragma unroll
+    for (int batch = 0; batch < kSteps; batch += kBatch) {
+      if (batch > 0) load_values(first, batch, v);
+#pragma unroll
+      for (int d = 0; d < kBatch; ++d) {
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h) {
+          mma_m16n8k16<T>(out_[h][batch + d], v[d][0], v[d][1], v[d][2], v[d][3], p[h][0], p[h][1]);
+        }
+      }
+    }
+  }
+
+  uint32_t q_[kHeadTiles][kDim / 8];
+  Softmax softmax_[kHeadTiles][2];
+  float shrink_[kHeadTiles][2];
+  float out_[kHeadTiles][kDim / 16][4] = {};
 };
 
 /// Streams the tiles of this warp. Before it waits for the kernel before, it reads old tokens only:
-/// the newest one may have been written by that kernel.
-template <class T, int kDim, int kRows, int kStages>
-__device__ void attend(const Params<T>& p, TileStream<T, kDim>& stream, const T* q,
-                       unsigned char* ring, WarpState<T, kDim, kRows>& state) {
-  using L = Layout<kDim, kRows, kStages>;
-  const uint32_t shared = shared_address(ring);
-  const int count = stream.count();
-  const int newest = stream.tokens().end - 1;
-  constexpr int kAll = INT32_MAX;
-  if (count > 0) stream.look_up(0);
+/// the newest one may have been written by that kernel. Ring brings tiles into its stages:
+///   start(i)   what is old of tile i, one of the first kStages
+///   finish(i)  the rest of such a tile, the last of the warp
+///   refill(i)  tile i as a whole, over tile i - kStages
+///   wait(i)    until tile i is there; gives its address
+template <class T, int kDim, int kHeads, int kStages, class Ring>
+__device__ void attend(const Params<T>& p, Tiles<T, kDim>& tiles, Ring& ring, const T* q,
+                       WarpState<T, kDim, kHeads>& state) {
+  const int count = tiles.count();
+  if (count > 0) tiles.look_up(0);
 #pragma unroll
   for (int i = 0; i < kStages; ++i) {
-    const uint32_t stage = shared + i * 2 * L::kTileBytes;
-    if (i < count) stream.copy_keys(i, stage, 0, newest);
-    commit_copies();
-    if (i < count) stream.copy_values(i, stage + L::kTileBytes, 0, newest);
-    commit_copies();
+    if (i < count) ring.start(i);
   }
   wait_for_previous_kernels();
-  state.load_queries(q, p.group, p.dim);
-  // Only the last tile of a warp can hold the newest token; that tile waits for all copies, so
-  // that these need no group.
 #pragma unroll
   for (int i = 0; i < kStages; ++i) {
-    const uint32_t stage = shared + i * 2 * L::kTileBytes;
-    if (i != count - 1) continue;
-    stream.copy_keys(i, stage, newest, kAll);
-    stream.copy_values(i, stage + L::kTileBytes, newest, kAll);
+    if (i == count - 1) ring.finish(i);
   }
+  state.load_queries(q, p.group, p.dim);
   for (int i = 0; i < count; ++i) {
-    const int offset = i % kStages * 2 * L::kTileBytes;
     const int next = i + kStages;
-    const bool last = i == count - 1;
-    if (next < count && next % kWindowTiles == 0) stream.look_up(next);
-    if (last) {
-      wait_for_all_copies();
-    } else {
-      wait_for_copies<2 * kStages - 1>();
-    }
+    if (next < count && next % kWindowTiles == 0) tiles.look_up(next);
+    const uint32_t stage = ring.wait(i);
+    state.attend(stage, p.scale_log2, tiles.first_token(i), tiles.tokens());
     __syncwarp();
-    float weight[2][4];
-    float shrink[2];
-    state.score(ring + offset, p.scale_log2, stream.first_token(i), stream.tokens(), weight);
-    __syncwarp();
-    if (next < count) stream.copy_keys(next, shared + offset, 0, kAll);
-    commit_copies();
-    state.update(weight, shrink);
-    if (!last) wait_for_copies<2 * kStages - 1>();
-    __syncwarp();
-    state.add_values(shared + offset + L::kTileBytes, weight, shrink);
-    __syncwarp();
-    if (next < count) stream.copy_values(next, shared + offset + L::kTileBytes, 0, kAll);
-    commit_copies();
+    if (next < count) ring.refill(next);
   }
 }
 
@@ -346,7 +396,7 @@ struct PastL1Load {
   }
 };
 
-/// Four neighbouring numbers of one row, summed over `parts` in their order; `whole` is their
+/// Four neighbouring numbers of one head, summed over `parts` in their order; `whole` is their
 /// softmax. `values` may be null: then only that.
 template <int kMaxParts, class Load>
 __device__ float4 merge_parts(int parts, const float2* sums, int sums_stride, const float4* values,

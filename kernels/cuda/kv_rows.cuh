@@ -47,14 +47,19 @@ class KvRows {
   int first_ = 0;
 };
 
-/// Byte of a chunk in a tile of rows of kDim numbers in shared memory. A warp reads without bank
-/// conflicts both one chunk of 8 neighbouring rows (ldmatrix) and 4 neighbouring chunks of 2 rows
-/// (a quarter of a 16-byte load): an odd row moves by half of the 128 bytes that the banks span,
-/// and pairs of rows by one chunk each.
-template <int kDim>
+/// Byte of a chunk in a tile of kRows rows in shared memory: a piece of 64 numbers of each row, 128
+/// bytes, then the next piece of each. Chunks of a piece change places by the number of their row.
+/// So tensor maps and products of sm_90 swizzle 128 bytes, and one chunk of 8 neighbouring rows
+/// (ldmatrix) is read without bank conflicts. Tiles are aligned to 1024 bytes.
+template <int kRows>
 __device__ constexpr unsigned tile_byte(unsigned row, unsigned chunk) {
-  const unsigned shift = (row & 1) << 2 | (row >> 1 & 3);
-  return row * (kDim * 2) + (chunk ^ shift) * 16;
+  return chunk / 8 * (kRows * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
+}
+/// tile_byte(row, chunk + further) behind `first`, the address of tile_byte(row, chunk): chunk is 0
+/// or 1, `further` even and known to the compiler.
+template <int kRows>
+__device__ constexpr uint32_t further_chunk(uint32_t first, unsigned further) {
+  return (first ^ further % 8 * 16) + further / 8 * (kRows * 128);
 }
 
 /// Tokens that a block or warp may read: outside of them the cache may hold anything, even NaN,

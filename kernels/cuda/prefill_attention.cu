@@ -5,6 +5,7 @@
 // a token and a query head of one KV head, so that each key is loaded once for the whole group and
 // a chunk of few tokens fills a tile as far as it can.
 #include "kernels/common/cp_async.cuh"
+#include "kernels/common/exp2.cuh"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/kv_rows.cuh"
@@ -105,12 +106,22 @@ class KeyTiles {
 
   __device__ void copy(const T* base, int tile, int rows, uint32_t shared) const {
     const int thread = static_cast<int>(threadIdx.x);
+    const int token0 = tile * L::kKeys;
+    const bool whole = token0 >= tokens_.begin && token0 + L::kKeys <= tokens_.end;
+    constexpr int kStep = kThreads / L::kChunks;  // keys that the block copies at once
+    const uint32_t first = shared + tile_byte<L::kKeys>(thread / L::kChunks,
+                                                        static_cast<unsigned>(thread % L::kChunks));
 #pragma unroll
-    for (int i = 0; i < L::kKeys; i += kThreads / L::kChunks) {
+    for (int i = 0; i < L::kKeys; i += kStep) {
       const int key = i + thread / L::kChunks;
       const int row = __shfl_sync(kAllLanes, rows, key / kTokenGroup) + key % kTokenGroup;
-      copy_async_16(shared + tile_byte<kDim>(key, static_cast<unsigned>(thread % L::kChunks)),
-                    base + int64_t{row} * dim_, in_dim_ && tokens_.contains(tile * L::kKeys + key));
+      // Where a step is not a multiple of 8 keys, the chunks change places by another number.
+      const uint32_t place =
+          kStep % 8 == 0
+              ? first + i * 128
+              : shared + tile_byte<L::kKeys>(key, static_cast<unsigned>(thread % L::kChunks));
+      copy_async_16(place, base + int64_t{row} * dim_,
+                    in_dim_ && (whole || tokens_.contains(token0 + key)));
     }
   }
 
@@ -136,6 +147,8 @@ class WarpRows {
 
   __device__ void multiply_keys(uint32_t queries, uint32_t keys) {
     const unsigned lane = threadIdx.x % 32;
+    const uint32_t first_query = queries + tile_byte<L::kRows>(lane % 16, lane / 16);
+    const uint32_t first_key = keys + tile_byte<L::kKeys>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -149,13 +162,12 @@ class WarpRows {
       uint32_t q[kRowTiles][4];
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        load_matrices(q[m], queries + tile_byte<kDim>(16 * m + lane % 16, 2 * c + lane / 16));
+        load_matrices(q[m], further_chunk<L::kRows>(first_query, 2 * c) + m * 16 * 128);
       }
 #pragma unroll
       for (int n = 0; n < kKeyTiles; n += 2) {
         uint32_t k[4];
-        load_matrices(
-            k, keys + tile_byte<kDim>(8 * n + lane % 8 + lane / 16 * 8, 2 * c + lane / 8 % 2));
+        load_matrices(k, further_chunk<L::kKeys>(first_key, 2 * c) + n * 8 * 128);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           mma_m16n8k16<T>(scores_[m][n], q[m][0], q[m][1], q[m][2], q[m][3], k[0], k[1]);
@@ -187,6 +199,8 @@ class WarpRows {
   }
 
   __device__ void update(float scale_log2) {
+    float shrink[kRowTiles][2];
+    bool grew = false;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -200,29 +214,36 @@ class WarpRows {
         max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
         max = fmaxf(max_[m][h], max * scale_log2);
         const float base = max == -INFINITY ? 0.0f : max;  // a row that has seen no key yet
-        const float shrink = exp2f(max_[m][h] - base);
+        shrink[m][h] = exp2_flushed(max_[m][h] - base);
+        grew |= max > max_[m][h];
         max_[m][h] = max;
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
           for (int i = 2 * h; i < 2 * h + 2; ++i) {
-            scores_[m][n][i] = exp2f(fmaf(scores_[m][n][i], scale_log2, -base));
+            scores_[m][n][i] = exp2_flushed(fmaf(scores_[m][n][i], scale_log2, -base));
             sum += scores_[m][n][i];
           }
         }
-        sum_[m][h] = sum_[m][h] * shrink + sum;
+        sum_[m][h] = sum_[m][h] * shrink[m][h] + sum;
+      }
+    }
+    // Maxima seldom grow; where none does, all factors are 1.
+    if (!__any_sync(kAllLanes, grew)) return;
 #pragma unroll
-        for (int d = 0; d < kDim / 8; ++d) {
-          out_[m][d][2 * h] *= shrink;
-          out_[m][d][2 * h + 1] *= shrink;
-        }
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int d = 0; d < kDim / 8; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out_[m][d][i] *= shrink[m][i / 2];
       }
     }
   }
 
   __device__ void add_values(uint32_t values) {
     const unsigned lane = threadIdx.x % 32;
+    const uint32_t first_value = values + tile_byte<L::kKeys>(lane % 16, lane / 16);
 #pragma unroll
     for (int k = 0; k < kKeyTiles / 2; ++k) {
       uint32_t p[kRowTiles][4];
@@ -237,8 +258,7 @@ class WarpRows {
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t v[4];
-        load_matrices_transposed(v,
-                                 values + tile_byte<kDim>(16 * k + lane % 16, 2 * d + lane / 16));
+        load_matrices_transposed(v, further_chunk<L::kKeys>(first_value, 2 * d) + k * 16 * 128);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           mma_m16n8k16<T>(out_[m][2 * d], p[m][0], p[m][1], p[m][2], p[m][3], v[0], v[1]);
@@ -261,7 +281,8 @@ class WarpRows {
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
 #pragma unroll
         for (int d = 0; d < kDim / 8; ++d) {
-          *reinterpret_cast<uint32_t*>(shared + tile_byte<kDim>(16 * m + 8 * h + g(), d) + 4 * t) =
+          *reinterpret_cast<uint32_t*>(shared + tile_byte<L::kRows>(16 * m + 8 * h + g(), d) +
+                                       4 * t) =
               pack_pair<T>(out_[m][d][2 * h] * scale, out_[m][d][2 * h + 1] * scale);
         }
       }
@@ -326,14 +347,14 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_attention(const Params<T>
     const int pair = work.first_row + row;
     const T* source = p.args.q + (row_start + pair / p.group) * p.args.q_stride +
                       (head0 + pair % p.group) * p.dim + chunk * kChunk;
-    copy_async_16(queries + tile_byte<kDim>(row, chunk), source,
+    copy_async_16(queries + tile_byte<L::kRows>(row, chunk), source,
                   row < rows && chunk * kChunk < p.dim);
   }
   tiles.copy_keys(tile, tile_rows, keys);
   commit_copies();
 
   WarpRows<T, kDim> state;
-  const uint32_t warp_queries = queries + warp_row * kDim * 2;
+  const uint32_t warp_queries = queries + warp_row * 128;
   for (; tile <= last_tile; ++tile) {
     const int token0 = tile * L::kKeys;
     // Does any row of the warp see any key of the tile, and does each row see all?
@@ -357,7 +378,7 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_attention(const Params<T>
   }
 
   if (!warp_works) return;
-  unsigned char* result = shared + warp_row * kDim * 2;
+  unsigned char* result = shared + warp_row * 128;
   state.store(result);
   __syncwarp();
   for (int i = static_cast<int>(threadIdx.x) % 32; i < L::kRowTiles * 16 * L::kChunks; i += 32) {
@@ -368,7 +389,7 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_attention(const Params<T>
     T* out = p.args.out +
              ((row_start + pair / p.group) * p.args.num_q_heads + head0 + pair % p.group) * p.dim;
     *reinterpret_cast<uint4*>(out + chunk * kChunk) =
-        *reinterpret_cast<const uint4*>(result + tile_byte<kDim>(row, chunk));
+        *reinterpret_cast<const uint4*>(result + tile_byte<L::kRows>(row, chunk));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "base/strings.h"
+#include "kernels/common/grid_dependency.cuh"
 #include "kernels/cuda/decode_attention.h"
 #include "tests/gpu/bench.h"
 
@@ -128,8 +129,29 @@ void decode_row(Bench& bench, int64_t sequences, int64_t length, int64_t page_si
             });
 }
 
-constexpr int64_t kDecodeShapes[][2] = {{1, 512},   {1, 2048},  {1, 4096},  {8, 512},  {32, 512},
-                                        {128, 512}, {64, 1024}, {32, 2048}, {8, 8192}, {1, 32768}};
+// Stands for the kernel before attention in a decode step: a block on each SM that leaves little
+// shared memory to others, lets the next kernel start at once and takes a few microseconds.
+constexpr int kSpacerBytes = 172 << 10;
+constexpr long long kSpacerCycles = 8000;
+__global__ void __launch_bounds__(256) spacer() {
+  extern __shared__ unsigned char shared[];
+  allow_next_kernel();
+  wait_for_previous_kernels();
+  if (threadIdx.x == 0) shared[0] = 0;
+  const long long start = clock64();
+  while (clock64() - start < kSpacerCycles) {
+  }
+}
+void launch_spacer(const Bench& bench, cudaStream_t stream) {
+  TRIPTYCH_CUDA_CHECK(
+      cudaFuncSetAttribute(spacer, cudaFuncAttributeMaxDynamicSharedMemorySize, kSpacerBytes));
+  TRIPTYCH_CUDA_CHECK(launch_kernel(spacer, dim3(bench.device().num_sms), dim3(256), kSpacerBytes,
+                                    stream, LaunchOrder::kOverlapPrevious, 1));
+}
+
+constexpr int64_t kDecodeShapes[][2] = {{1, 16},    {1, 512},  {1, 2048},  {1, 4096},
+                                        {8, 512},   {32, 512}, {128, 512}, {64, 1024},
+                                        {32, 2048}, {8, 8192}, {1, 32768}};
 
 TRIPTYCH_BENCH(decode_attention) {
   for (const auto& [sequences, length] : kDecodeShapes) {
@@ -145,9 +167,31 @@ TRIPTYCH_BENCH(decode_plans) {
   for (const auto& [sequences, length] : kDecodeShapes) {
     for (const int splits : {1, 2, 4, 8, 16}) {
       if (sequences * splits < 8 || sequences * splits > 256) continue;
-      for (const int stages : {1, 2, 4}) {
+      for (const int stages : {1, 2, 3}) {
         const DecodePlan plan = {splits, stages};
         decode_row(bench, sequences, length, 16, LaunchOrder::kOverlapPrevious, &plan);
+      }
+    }
+  }
+}
+
+// What attention adds to a chain is the difference to the spacer alone.
+TRIPTYCH_BENCH(decode_chain) {
+  bench.row("spacer", "", {}, 100,
+            [&](int64_t, cudaStream_t stream) { launch_spacer(bench, stream); });
+  for (const auto& [sequences, length] : kDecodeShapes) {
+    const Batch batch(bench, sequences, length, 1, 16);
+    for (const int splits : {1, 2, 4, 8, 16}) {
+      if (sequences * splits < 8 || sequences * splits > 64) continue;
+      for (const int stages : {1, 2, 3}) {
+        bench.row("spacer, decode_attention",
+                  str_format("B %lld x %lld s%d t%d", static_cast<long long>(sequences),
+                             static_cast<long long>(length), splits, stages),
+                  batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
+                    launch_spacer(bench, stream);
+                    launch_decode_attention(batch.args(i, LaunchOrder::kOverlapPrevious),
+                                            DecodePlan{splits, stages}, stream);
+                  });
       }
     }
   }
