@@ -88,7 +88,7 @@ __device__ void multiply_unit(float (&acc)[kColumnTiles][2][4], uint32_t w,
 struct Slots {
   uint32_t base;
   uint32_t full;   // barriers [slots]: all parts are there
-  uint32_t empty;  // barriers [slots]: the sums were read
+  uint32_t empty;  // barriers [slots * ranks]: the sums were read, of each rank's slots
 
   __device__ Slots(const StreamShape& shape, uint32_t shared)
       : base(shared + shape.sums),
@@ -114,12 +114,13 @@ __device__ void store_sums(const float (&acc)[kColumnTiles][2][4], uint32_t slic
 }
 
 template <class T, int kColumnTiles, bool kCluster>
-__device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, const ColumnRange& range,
-                             Ring& ring, uint32_t shared) {
+__device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, Ring& ring,
+                             uint32_t shared) {
   const StreamShape& shape = a.shape;
   const Slots slots(shape, shared);
   const int m = a.op.m;
   const int first_part = place.rank * (shape.parts / shape.ranks);
+  const int first_unit = first_part * shape.units_per_part;
   uint32_t x[kColumnTiles];
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
@@ -129,10 +130,12 @@ __device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, const
   for (Cursor cursor(shape, first_part, place.warp, place.tiles); !cursor.done();
        cursor.next_part()) {
     const int slice = cursor.slice();
+    const uint32_t x_barriers = shared + shape.x_barriers + cursor.part * shape.chunks_per_part * 8;
     float acc[kColumnTiles][2][4] = {};
-    for (; cursor.has_unit(); cursor.next_unit()) {
+    for (int chunk = 0; cursor.has_unit(); cursor.next_unit(), ++chunk) {
+      wait_for_barrier(x_barriers + chunk * 8, 0);
       const uint32_t w = ring.wait();
-      const int offset = (cursor.unit * kStreamUnitColumns - range.first) * 2;
+      const int offset = (cursor.unit - first_unit) * kStreamUnitColumns * 2;
       uint32_t x_unit[kColumnTiles];
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) x_unit[j] = x[j] + offset;
@@ -142,14 +145,16 @@ __device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, const
     const int turn = cursor.tile / shape.ranks;  // of the rank that finishes the tile
     const int slot = turn % shape.slots;
     const int use = turn / shape.slots;
-    if (use > 0) wait_for_slot<kCluster>(slots.empty + slot * 8, (use - 1) & 1);
+    const int owner = cursor.tile % shape.ranks;
+    if (use > 0) {
+      wait_for_slot<kCluster>(slots.empty + (slot * shape.ranks + owner) * 8, (use - 1) & 1);
+    }
     uint32_t sums = slots.base + slot * shape.slot_bytes +
                     ((first_part + cursor.part) * kStreamWarps + slice) * m * kStreamSumStride * 4;
     uint32_t full = slots.full + slot * 8;
     if constexpr (kCluster) {
-      const auto owner = static_cast<unsigned>(cursor.tile % shape.ranks);
-      sums = shared_address_of_rank(sums, owner);
-      full = shared_address_of_rank(full, owner);
+      sums = shared_address_of_rank(sums, static_cast<unsigned>(owner));
+      full = shared_address_of_rank(full, static_cast<unsigned>(owner));
     }
     store_sums<kColumnTiles, kCluster>(acc, sums, m, place.lane);
     __syncwarp();
@@ -158,16 +163,20 @@ __device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, const
 }
 
 // Finishing warps work in groups that take turns; a group has a lane for each pair of each row.
+__device__ int row_to_finish(const StreamShape& shape, const Place& place) {
+  const int warp = (place.warp - kStreamWarps) % shape.finish_warps;
+  return (warp * kWarp + place.lane) / kStreamTilePairs;
+}
+
+// factor: of all sums of this lane's row.
 template <class T, StreamEpilogue kEpilogue, bool kCluster>
-__device__ void finish(const StreamLaunch<T>& a, const Place& place, const unsigned char* memory,
-                       uint32_t shared) {
+__device__ void finish_tiles(const StreamLaunch<T>& a, const Place& place, int row,
+                             const unsigned char* memory, uint32_t shared, float factor) {
   const StreamShape& shape = a.shape;
   const Slots slots(shape, shared);
   const int warp = place.warp - kStreamWarps;
   const int groups = kFinishWarps / shape.finish_warps;
-  const int item = warp % shape.finish_warps * kWarp + place.lane;
-  const int pair = item % kStreamTilePairs;
-  const int row = item / kStreamTilePairs;
+  const int pair = place.lane % kStreamTilePairs;
   const bool exists = row < a.op.m;
   const bool split = stream_pairs_are_split(a.op.tiles);
   const int first = split ? pair : 2 * pair;
@@ -191,55 +200,61 @@ __device__ void finish(const StreamLaunch<T>& a, const Place& place, const unsig
     }
     __syncwarp();
     // Ranks that will not write into the slot again may have ended: they are not told.
+    const uint32_t empty = slots.empty + (slot * shape.ranks + place.rank) * 8;
     const int next_tile = (turn + shape.slots) * shape.ranks + place.rank;
     if (next_tile < place.tiles) {
       if (kCluster && place.lane < shape.ranks) {
-        arrive_at_remote_barrier(
-            shared_address_of_rank(slots.empty + slot * 8, static_cast<unsigned>(place.lane)));
+        arrive_at_remote_barrier(shared_address_of_rank(empty, static_cast<unsigned>(place.lane)));
       } else if (!kCluster && place.lane == 0) {
-        arrive_at_barrier(slots.empty + slot * 8);
+        arrive_at_barrier(empty);
       }
     }
-    if (exists) out.finish(sum);
+    if (exists) out.finish(make_float2(sum.x * factor, sum.y * factor));
   }
 }
 
 // Barriers of the whole block.
-__device__ void init_block_barriers(const StreamShape& shape, uint32_t shared) {
+__device__ void init_block_barriers(const StreamShape& shape, bool normed, uint32_t shared) {
   const Slots slots(shape, shared);
-  init_barrier(shared + shape.x_barrier, 1);
   for (int i = 0; i < shape.slots; ++i) {
     init_barrier(slots.full + i * 8, static_cast<uint32_t>(shape.parts * kStreamWarps));
+  }
+  for (int i = 0; i < shape.slots * shape.ranks; ++i) {
     init_barrier(slots.empty + i * 8, static_cast<uint32_t>(shape.finish_warps));
+  }
+  for (int i = 0; i < shape.parts / shape.ranks * shape.chunks_per_part; ++i) {
+    init_barrier(shared + shape.x_barriers + i * 8, normed ? kFinishWarps : 1);
   }
   publish_barriers();
 }
 
-// Brings x into shared memory, row r at shape.x + r * shape.x_stride, and waits for the kernels
-// before this one on the way. What this thread's bulk copies bring is there when x_barrier is.
+template <class T, int kRows>
+__device__ float bring_normed(const StreamLaunch<T>& a, int first_part, int row,
+                              unsigned char* memory, uint32_t shared, int thread) {
+  NormedRows<T, kRows> rows(a.op, a.shape, memory, shared, first_part, thread);
+  rows.run();
+  sync_finish_warps();
+  return rows.factor(min(row, a.op.m - 1));
+}
+
+// Brings x, when the kernels before this one have ended, and gives what the sums of row `row` are
+// multiplied by.
 template <class T, int kColumnTiles>
-__device__ void stage_input(const StreamLaunch<T>& a, const ColumnRange& range,
-                            unsigned char* memory, uint32_t shared, bool copies) {
-  const StreamOp<T>& op = a.op;
-  const StreamShape& shape = a.shape;
-  if (op.norm != nullptr) {
-    float* squares = reinterpret_cast<float*>(memory + shape.squares);
-    NormedInput<T, kColumnTiles * kColumnTile> input(op);
+__device__ float bring_input(const StreamLaunch<T>& a, const Place& place, int row,
+                             unsigned char* memory, uint32_t shared) {
+  const int first_part = place.rank * (a.shape.parts / a.shape.ranks);
+  const int thread = static_cast<int>(threadIdx.x) - kStreamWarps * kWarp;
+  if (a.op.norm == nullptr) {
     wait_for_previous_kernels();
-    input.load();
-    input.add_squares(squares);
-    __syncthreads();
-    input.store_normed(squares, shape, range, memory + shape.x);
-    if (copies) arrive_at_barrier(shared + shape.x_barrier);
-    return;
+    copy_rows(a.op, a.shape, first_part, shared, thread);
+    return 1.0f;
   }
-  wait_for_previous_kernels();
-  if (!copies) return;
-  const auto bytes = static_cast<uint32_t>((range.end - range.first) * 2);
-  arrive_and_expect(shared + shape.x_barrier, bytes * static_cast<uint32_t>(op.m));
-  for (int r = 0; r < op.m && bytes > 0; ++r) {
-    copy_bulk(shared + shape.x + r * shape.x_stride,
-              op.x + static_cast<int64_t>(r) * op.k + range.first, bytes, shared + shape.x_barrier);
+  if constexpr (kColumnTiles > 1) {
+    return bring_normed<T, 16>(a, first_part, row, memory, shared, thread);
+  } else {
+    if (a.op.m == 1) return bring_normed<T, 1>(a, first_part, row, memory, shared, thread);
+    if (a.op.m <= 4) return bring_normed<T, 4>(a, first_part, row, memory, shared, thread);
+    return bring_normed<T, 8>(a, first_part, row, memory, shared, thread);
   }
 }
 
@@ -250,21 +265,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   const StreamShape& shape = a.shape;
   const uint32_t shared = shared_address(memory);
   const Place place(a.op.tiles, kCluster ? shape.ranks : 1);
-  const ColumnRange range(shape, place.rank, a.op.k);
   allow_next_kernel();
   Ring ring(shape, place, a.op.tiles, &a.map, shared);
-  const bool first_finisher = threadIdx.x == kStreamWarps * kWarp;
-  if (first_finisher) init_block_barriers(shape, shared);
-  if constexpr (kCluster) arrive_at_cluster();
-  clear_past_end(shape, range, a.op.m, memory + shape.x);
-  stage_input<T, kColumnTiles>(a, range, memory, shared, first_finisher);
-  __syncthreads();
-  if constexpr (kCluster) wait_for_cluster();  // the barriers of the other ranks are ready
-  if (place.warp < kStreamWarps) {
-    wait_for_barrier(shared + shape.x_barrier, 0);
-    stream_tiles<T, kColumnTiles, kCluster>(a, place, range, ring, shared);
+  if (threadIdx.x == kStreamWarps * kWarp) {
+    init_block_barriers(shape, a.op.norm != nullptr, shared);
+  }
+  clear_past_end(shape, place.rank * (shape.parts / shape.ranks), a.op.m, a.op.k, memory + shape.x);
+  if constexpr (kCluster) {
+    arrive_at_cluster();
+    wait_for_cluster();
   } else {
-    finish<T, kEpilogue, kCluster>(a, place, memory, shared);
+    __syncthreads();
+  }
+  if (place.warp < kStreamWarps) {  // reads nothing that an earlier kernel wrote but through x
+    stream_tiles<T, kColumnTiles, kCluster>(a, place, ring, shared);
+  } else {
+    const int row = row_to_finish(shape, place);
+    const float factor = bring_input<T, kColumnTiles>(a, place, row, memory, shared);
+    finish_tiles<T, kEpilogue, kCluster>(a, place, row, memory, shared, factor);
   }
 }
 

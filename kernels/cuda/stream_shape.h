@@ -17,15 +17,18 @@ inline constexpr int kStreamUnitBytes = kStreamTileRows * kStreamUnitColumns * 2
 /// f32 from one row's sums of a tile to the next: 16 and 4 more, so that a warp's stores of four
 /// rows by eight sums meet no bank twice.
 inline constexpr int kStreamSumStride = kStreamTileRows + 4;
+/// Columns of x that the streaming warps wait for at a time: a unit each.
+inline constexpr int kStreamChunkColumns = kStreamWarps * kStreamUnitColumns;
 inline constexpr int kMaxStreamParts = 8;  ///< The largest cluster that every device can launch.
 
 struct StreamShape {
-  int32_t units = 0;           ///< Pieces of a tile along k; the last one may reach past k.
-  int32_t parts = 0;           ///< k is cut into parts: the order of the sums knows only these.
-  int32_t units_per_part = 0;  ///< Of all parts but the last ones.
-  int32_t ranks = 0;           ///< Blocks of a cluster that share the parts.
-  int32_t stages = 0;          ///< Pieces in flight, each warp.
-  int32_t slots = 0;           ///< Tiles of a rank whose sums may wait for the finishing warps.
+  int32_t units = 0;            ///< Pieces of a tile along k; the last one may reach past k.
+  int32_t parts = 0;            ///< k is cut into parts: the order of the sums knows only these.
+  int32_t units_per_part = 0;   ///< Of all parts but the last ones.
+  int32_t chunks_per_part = 0;  ///< Of x.
+  int32_t ranks = 0;            ///< Blocks of a cluster that share the parts.
+  int32_t stages = 0;           ///< Pieces in flight, each warp.
+  int32_t slots = 0;            ///< Tiles of a rank whose sums may wait for the finishing warps.
   int32_t slot_bytes = 0;
   int32_t finish_warps = 0;  ///< Warps that finish one tile.
   int32_t x_stride = 0;  ///< Bytes; 16 more than the columns, so that 8 rows meet no bank twice.
@@ -35,7 +38,7 @@ struct StreamShape {
   int32_t squares = 0;
   int32_t ring_barriers = 0;
   int32_t slot_barriers = 0;
-  int32_t x_barrier = 0;
+  int32_t x_barriers = 0;
   int32_t shared_bytes = 0;
 };
 
@@ -52,15 +55,18 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Bytes of the things beside the ring, in their order.
 struct Fixed {
-  int64_t x_stride, slots, slot_bytes, squares_bytes, barrier_bytes, all;
+  int64_t x_stride, slots, slot_bytes, squares_bytes, chunks_per_part, barrier_bytes, all;
 
   constexpr Fixed(int64_t m, int64_t units, int64_t parts, int64_t ranks)
       : x_stride(parts / ranks * ceil_div(units, parts) * kStreamUnitColumns * 2 + 16),
         slots(std::max<int64_t>((m > 8 || parts > 1 ? 2 : 4) / ranks, 1)),
         slot_bytes(parts * kStreamWarps * m * kStreamSumStride * 4),
-        squares_bytes(m * (kStreamWarps + kFinishWarps) * 4),
-        barrier_bytes((kStreamWarps * kMaxStages + 2 * slots + 1) * 8),
-        all(m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes) {}
+        squares_bytes((parts * kFinishWarps + 1) * m * 4),
+        chunks_per_part(ceil_div(ceil_div(units, parts), kStreamWarps)),
+        barrier_bytes(
+            (kStreamWarps * kMaxStages + slots * (1 + ranks) + parts / ranks * chunks_per_part) *
+            8),
+        all(m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes + 8) {}
   [[nodiscard]] constexpr bool fits() const { return all + kMinStages * kStageBytes <= kMaxShared; }
 };
 
@@ -85,6 +91,7 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.units = static_cast<int32_t>(units);
   s.parts = static_cast<int32_t>(parts);
   s.units_per_part = static_cast<int32_t>(ceil_div(units, parts));
+  s.chunks_per_part = static_cast<int32_t>(fixed.chunks_per_part);
   s.ranks = static_cast<int32_t>(ranks);
   s.stages = static_cast<int32_t>(stages);
   s.slots = static_cast<int32_t>(fixed.slots);
@@ -94,10 +101,10 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.x = static_cast<int32_t>(stages * kStageBytes);
   s.sums = s.x + static_cast<int32_t>(m * fixed.x_stride);
   s.squares = s.sums + static_cast<int32_t>(fixed.slots * fixed.slot_bytes);
-  s.ring_barriers = s.squares + static_cast<int32_t>(fixed.squares_bytes);
+  s.ring_barriers = static_cast<int32_t>(ceil_div(s.squares + fixed.squares_bytes, 8) * 8);
   s.slot_barriers = s.ring_barriers + static_cast<int32_t>(kStreamWarps * kMaxStages * 8);
-  s.x_barrier = s.slot_barriers + static_cast<int32_t>(2 * fixed.slots * 8);
-  s.shared_bytes = s.x_barrier + 8;
+  s.x_barriers = s.slot_barriers + static_cast<int32_t>(fixed.slots * (1 + ranks) * 8);
+  s.shared_bytes = s.x_barriers + static_cast<int32_t>(parts / ranks * fixed.chunks_per_part * 8);
   return s;
 }
 
