@@ -120,12 +120,33 @@ TEST(Spec, ReadsEveryField) {
   EXPECT_FALSE(spec->decompositions[0].corner.has_value());
 }
 
+TEST(Spec, ReadsSampling) {
+  const auto sampling = [](const std::string& text) {
+    const auto spec = parse(whole(
+        "workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, sampling: " + text +
+        "}\n"));
+    return spec.has_value() ? to_string(spec->workloads[0].sampling) : spec.error().message;
+  };
+  EXPECT_EQ(sampling("greedy"), "greedy");
+  EXPECT_EQ(sampling("{temperature: 0.8, top_k: 40, top_p: 0.95, seed: 1}"),
+            "temperature=0.8,top_k=40,top_p=0.95,seed=1");
+  EXPECT_EQ(sampling("{temperature: 0.001}"), "temperature=0.001,top_k=0,top_p=1,seed=0");
+  for (const auto* text : {"{temperature: 0.001, top_p: 0.000001}", "{temperature: 1000}"}) {
+    const auto spec = parse(
+        whole("workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, sampling: " +
+              std::string(text) + "}\n"));
+    ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
+    EXPECT_TRUE(check_sampling(spec->workloads[0].sampling).has_value()) << text;
+  }
+}
+
 TEST(Spec, DefaultsAreThoseOfTheStructs) {
   const auto spec = parse(whole());
   ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
   EXPECT_EQ(spec->workloads[0].concurrency, 1);
   EXPECT_EQ(spec->workloads[0].requests, 1);
   EXPECT_TRUE(spec->workloads[0].ignore_eos);
+  EXPECT_EQ(to_string(spec->workloads[0].sampling), "greedy");
   EXPECT_EQ(spec->measure.blocks, MeasureSpec{}.blocks);
   EXPECT_TRUE(spec->measure.interleaved);
   EXPECT_TRUE(spec->decompositions.empty());
@@ -316,6 +337,7 @@ TEST(SpecErrors, MessagesAreExact) {
   size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(bad_specs())) {
     if (entry.path().extension() != ".yaml") continue;
+    if (entry.path().stem() == "decompose_8b_fp16") continue;  // of builds that run on a GPU
     ++count;
     SCOPED_TRACE(entry.path().filename());
     const auto spec = parse_spec(entry.path(), {});
@@ -376,6 +398,7 @@ TEST(Spec, ShippedSpecsAreValid) {
   size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".yaml") continue;
+    if (entry.path().stem() == "decompose_8b_fp16") continue;  // for builds that run on a GPU
     ++count;
     const auto spec = parse_spec(entry.path(), {});
     EXPECT_TRUE(spec.has_value()) << spec.error().to_string();

@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: Triptych contributors
+// SPDX-License-Identifier: Apache-2.0
+// Streaming linear layers of Llama-3.1-8B, cuBLASLt beside them, and all of a decode step's in a
+// row.
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/stream_linear.h"
+#include "kernels/rope.h"
+#include "tests/gpu/bench.h"
+
+namespace triptych::bench {
+namespace {
+
+constexpr int64_t kHidden = 4096;
+constexpr int64_t kIntermediate = 14336;
+constexpr int64_t kQueryHeads = 32;
+constexpr int64_t kKvHeads = 8;
+constexpr int64_t kHeadDim = 128;
+constexpr int64_t kQkv = (kQueryHeads + 2 * kKvHeads) * kHeadDim;
+constexpr int64_t kVocab = 128256;
+constexpr int64_t kLayers = 32;
+constexpr int64_t kPageSize = 16;
+constexpr float kEps = 1e-5f;
+// Of the norm: small, so that the residual stays far from the largest f16 over all repeats.
+constexpr float kGain = 0.02f;
+
+enum class Kind { kQkv, kLinear, kResidual, kGateUp };
+struct Shape {
+  const char* name;
+  int64_t n, k;
+  Kind kind;
+};
+constexpr Shape kShapes[] = {{"qkv", kQkv, kHidden, Kind::kQkv},
+                             {"o", kHidden, kHidden, Kind::kResidual},
+                             {"gate_up", 2 * kIntermediate, kHidden, Kind::kGateUp},
+                             {"down", kHidden, kIntermediate, Kind::kResidual},
+                             {"lm_head", kVocab, kHidden, Kind::kLinear}};
+
+template <class Element>
+DeviceBuffer<Element> upload(const std::vector<Element>& values) {
+  DeviceBuffer<Element> buffer(values.size());
+  TRIPTYCH_CUDA_CHECK(
+      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
+  return buffer;
+}
+
+/// Everything but the weights.
+struct Operands {
+  DeviceBuffer<__half> hidden, q, act, logits, norm, keys, values;
+  DeviceBuffer<int32_t> positions, sequences, pages;
+  DeviceBuffer<float> inv_freq;
+
+  explicit Operands(const Bench& bench)
+      : hidden(kMaxStreamRows * kHidden),
+        q(kMaxStreamRows * kHidden),
+        act(kMaxStreamRows * kIntermediate),
+        logits(kMaxStreamRows * kVocab),
+        norm(upload(std::vector<__half>(kHidden, __float2half(kGain)))),
+        keys(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
+        values(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
+        inv_freq(upload(rope_inverse_frequencies(500000.0, kHeadDim, {}))) {
+    std::vector<int32_t> rows;
+    for (int32_t i = 0; i < kMaxStreamRows; ++i) rows.push_back(i);
+    positions = upload(rows);
+    sequences = upload(rows);
+    pages = upload(rows);
+    for (const DeviceBuffer<__half>* x : {&hidden, &q, &act}) {
+      TRIPTYCH_CUDA_CHECK(
+          cudaMemcpy(x->data(), bench.pool(), x->size_bytes(), cudaMemcpyDeviceToDevice));
+    }
+  }
+
+  void run(const Shape& shape, const StreamWeight<__half>& w, int64_t m, LaunchOrder order,
+           cudaStream_t stream) const {
+    const StreamInput<__half> normed = {hidden.data(), m, norm.data(), kEps};
+    switch (shape.kind) {
+      case Kind::kQkv:
+        launch_stream_qkv(qkv_args(normed, w, order), stream);
+        return;
+      case Kind::kGateUp:
+        launch_stream_gate_up(StreamGateUpArgs<__half>{normed, &w, act.data(), order}, stream);
+        return;
+      case Kind::kLinear:
+        launch_stream_linear(StreamLinearArgs<__half>{normed, &w, logits.data(), false, order},
+                             stream);
+        return;
+      case Kind::kResidual: {
+        const StreamInput<__half> plain = {shape.k == kHidden ? q.data() : act.data(), m};
+        launch_stream_linear(StreamLinearArgs<__half>{plain, &w, hidden.data(), true, order},
+                             stream);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] StreamQkvArgs<__half> qkv_args(const StreamInput<__half>& input,
+                                               const StreamWeight<__half>& w,
+                                               LaunchOrder order) const {
+    StreamQkvArgs<__half> args;
+    args.input = input;
+    args.w = &w;
+    args.q_out = q.data();
+    args.kv.k = keys.data();
+    args.kv.v = values.data();
+    args.kv.page_table = pages.data();
+    args.kv.page_table_stride = 1;
+    args.kv.page_size = kPageSize;
+    args.kv.num_kv_heads = kKvHeads;
+    args.kv.head_dim = kHeadDim;
+    args.num_q_heads = kQueryHeads;
+    args.positions = positions.data();
+    args.row_sequences = sequences.data();
+    args.inv_freq = inv_freq.data();
+    args.order = order;
+    return args;
+  }
+};
+
+KernelCost cost_of(const Shape& shape, int64_t m) {
+  const int64_t columns = shape.kind == Kind::kGateUp ? shape.n / 2 : shape.n;
+  return stream_linear_cost(m, shape.n, shape.k, columns, sizeof(__half));
+}
+
+StreamWeight<__half> weight_at(std::byte* data, const Shape& shape) {
+  return make_stream_weight<__half>(reinterpret_cast<const __half*>(data), shape.n, shape.k)
+      .value();
+}
+
+std::string text_of(const Shape& shape, int64_t m) {
+  return std::string(shape.name) + " m " + std::to_string(m) + " [" + std::to_string(shape.n) +
+         ", " + std::to_string(shape.k) + "]";
+}
+
+}  // namespace
+
+TRIPTYCH_BENCH(stream_linear) {
+  const Operands operands(bench);
+  Gemm gemm;
+  for (const Shape& shape : kShapes) {
+    const int64_t bytes = shape.n * shape.k * static_cast<int64_t>(sizeof(__half));
+    const int64_t sets = bench.rotation(bytes);
+    std::vector<StreamWeight<__half>> weights;
+    for (int64_t i = 0; i < sets; ++i)
+      weights.push_back(weight_at(bench.pool() + i * bytes, shape));
+    for (const int64_t m : {1, 4, 8, 16}) {
+      const auto call = [&](LaunchOrder order) {
+        return [&, order](int64_t i, cudaStream_t stream) {
+          operands.run(shape, weights[static_cast<size_t>(i)], m,
+                       i == 0 ? LaunchOrder::kAfterPrevious : order, stream);
+        };
+      };
+      const std::string text = text_of(shape, m);
+      bench.row("stream_linear", text, cost_of(shape, m), sets, call(LaunchOrder::kAfterPrevious));
+      bench.row("stream_linear overlapped", text, cost_of(shape, m), sets,
+                call(LaunchOrder::kOverlapPrevious));
+      bench.row("cublaslt", text, cost_of(shape, m), sets, [&](int64_t i, cudaStream_t stream) {
+        const __half* x = shape.k == kHidden ? operands.q.data() : operands.act.data();
+        gemm.run(GemmArgs<__half>{.x = x,
+                                  .x_stride = shape.k,
+                                  .w = weights[static_cast<size_t>(i)].data,
+                                  .y = operands.logits.data(),
+                                  .y_stride = shape.n,
+                                  .m = m,
+                                  .n = shape.n,
+                                  .k = shape.k},
+                 stream);
+      });
+    }
+  }
+}
+
+// The linear layers of a decode step in their order; attention, embedding and sampling left out.
+// As many layers have weights of their own as the pool holds.
+TRIPTYCH_BENCH(stream_linear_step) {
+  const Operands operands(bench);
+  std::vector<StreamWeight<__half>> weights;  // of layer after layer
+  int64_t at = kVocab * kHidden * static_cast<int64_t>(sizeof(__half));
+  const StreamWeight<__half> head = weight_at(bench.pool(), kShapes[4]);
+  for (bool full = false; !full;) {
+    for (int i = 0; i < 4; ++i) {
+      weights.push_back(weight_at(bench.pool() + at, kShapes[i]));
+      at += kShapes[i].n * kShapes[i].k * static_cast<int64_t>(sizeof(__half));
+    }
+    full = at + 2 * (at / static_cast<int64_t>(weights.size())) * 4 > bench.pool_bytes();
+  }
+  for (const int64_t m : {1, 2, 4, 8, 12, 16}) {
+    KernelCost cost = cost_of(kShapes[4], m);
+    for (int i = 0; i < 4; ++i) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) cost += cost_of(kShapes[i], m);
+    }
+    for (const LaunchOrder order : {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {
+      const bool overlapped = order == LaunchOrder::kOverlapPrevious;
+      bench.row(overlapped ? "stream step overlapped" : "stream step",
+                "32 layers and lm_head, m " + std::to_string(m), cost, 1,
+                [&](int64_t, cudaStream_t stream) {
+                  for (int64_t i = 0; i < 4 * kLayers; ++i) {
+                    operands.run(kShapes[i % 4], weights[static_cast<size_t>(i) % weights.size()],
+                                 m, i == 0 ? LaunchOrder::kAfterPrevious : order, stream);
+                  }
+                  operands.run(kShapes[4], head, m, order, stream);
+                });
+    }
+  }
+}
+
+}  // namespace triptych::bench
