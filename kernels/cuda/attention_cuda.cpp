@@ -181,14 +181,17 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   }
   // Deep rings keep blocks apart: one or two of them fill the shared memory of an SM, so that
   // blocks that start while the kernel before still runs cannot crowd on the SMs that it leaves
-  // first. Clusters of more than that many blocks on an SM would find no place. Very many blocks
-  // spread by themselves, and more of them on an SM hide each other's starts and ends.
+  // first. Larger clusters would then not find places all at once. Very many blocks spread by
+  // themselves, and more of them on an SM hide each other's starts and ends.
+  const bool is_short = keys <= plan.splits * kShortSplitKeys;
   if (keys <= plan.splits * kTileKeys || blocks() > 3 * shape.num_sms) {
     plan.stages = 1;
   } else if (blocks() <= shape.num_sms) {
-    plan.stages = keys > plan.splits * 2 * kTileKeys ? 6 : 2;
+    plan.stages = plan.splits <= 2 ? 6 : 3;
+  } else if (plan.splits == 1) {
+    plan.stages = 3;
   } else {
-    plan.stages = plan.splits == 1 ? 3 : 2;
+    plan.stages = is_short ? 1 : 2;
   }
   return plan;
 }

@@ -5,6 +5,7 @@
 // products of the other.
 #include "kernels/common/proxy_fence.cuh"
 #include "kernels/common/wgmma.cuh"
+#include "kernels/common/wgmma_products.cuh"
 #include "kernels/cuda/prefill_attention.cuh"
 
 namespace triptych {

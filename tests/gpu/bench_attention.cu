@@ -112,20 +112,14 @@ std::string layout(int64_t page_size) {
 }
 
 void decode_row(Bench& bench, int64_t sequences, int64_t length, int64_t page_size,
-                LaunchOrder order, const DecodePlan* plan = nullptr) {
+                LaunchOrder order) {
   const Batch batch(bench, sequences, length, 1, page_size);
-  std::string shape = str_format("B %lld x %lld, %s", static_cast<long long>(sequences),
-                                 static_cast<long long>(length), layout(page_size).c_str());
-  if (plan != nullptr) shape += str_format(" s%d t%d", plan->splits, plan->stages);
   const bool overlap = order == LaunchOrder::kOverlapPrevious;
-  bench.row(overlap ? "decode_attention overlapped" : "decode_attention", shape, batch.cost(),
-            batch.sets(), [&](int64_t i, cudaStream_t stream) {
-              const auto args = batch.args(i, order);
-              if (plan != nullptr) {
-                launch_decode_attention(args, *plan, stream);
-              } else {
-                launch_decode_attention(args, stream);
-              }
+  bench.row(overlap ? "decode_attention overlapped" : "decode_attention",
+            str_format("B %lld x %lld, %s", static_cast<long long>(sequences),
+                       static_cast<long long>(length), layout(page_size).c_str()),
+            batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
+              launch_decode_attention(batch.args(i, order), stream);
             });
 }
 
@@ -162,37 +156,29 @@ TRIPTYCH_BENCH(decode_attention) {
   }
 }
 
-// What the choice of plan_decode_attention is to be compared with.
-TRIPTYCH_BENCH(decode_plans) {
-  for (const auto& [sequences, length] : kDecodeShapes) {
-    for (const int splits : {1, 2, 4, 8, 16}) {
-      if (sequences * splits < 8 || sequences * splits > 256) continue;
-      for (const int stages : {1, 2, 3, 6}) {
-        const DecodePlan plan = {splits, stages};
-        decode_row(bench, sequences, length, 16, LaunchOrder::kOverlapPrevious, &plan);
-      }
-    }
-  }
-}
-
-// What attention adds to a chain is the difference to the spacer alone.
+// What attention adds to a chain is the difference to the spacer alone; plans beside that of
+// plan_decode_attention, which is the first.
 TRIPTYCH_BENCH(decode_chain) {
-  bench.row("spacer", "", {}, 100,
+  bench.row("spacer", "alone", {.bytes_read = 1}, 100,
             [&](int64_t, cudaStream_t stream) { launch_spacer(bench, stream); });
   for (const auto& [sequences, length] : kDecodeShapes) {
     const Batch batch(bench, sequences, length, 1, 16);
-    for (const int splits : {1, 2, 4, 8, 16}) {
-      if (sequences * splits < 8 || sequences * splits > 64) continue;
-      for (const int stages : {1, 2, 3, 6}) {
-        bench.row("spacer, decode_attention",
-                  str_format("B %lld x %lld s%d t%d", static_cast<long long>(sequences),
-                             static_cast<long long>(length), splits, stages),
-                  batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
-                    launch_spacer(bench, stream);
-                    launch_decode_attention(batch.args(i, LaunchOrder::kOverlapPrevious),
-                                            DecodePlan{splits, stages}, stream);
-                  });
-      }
+    std::vector<DecodePlan> plans = {plan_decode_attention({.num_sequences = sequences,
+                                                            .num_kv_heads = kKvHeads,
+                                                            .max_kv_length = length,
+                                                            .num_sms = bench.device().num_sms})};
+    for (const DecodePlan plan : {DecodePlan{1, 3}, {2, 6}, {4, 1}, {8, 1}, {8, 2}, {16, 3}}) {
+      if (sequences * plan.splits >= 8 && sequences * plan.splits <= 64) plans.push_back(plan);
+    }
+    for (const DecodePlan& plan : plans) {
+      bench.row("spacer, decode_attention",
+                str_format("B %lld x %lld, %d splits, %d stages", static_cast<long long>(sequences),
+                           static_cast<long long>(length), plan.splits, plan.stages),
+                batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
+                  launch_spacer(bench, stream);
+                  launch_decode_attention(batch.args(i, LaunchOrder::kOverlapPrevious), plan,
+                                          stream);
+                });
     }
   }
 }

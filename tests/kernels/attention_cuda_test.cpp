@@ -8,6 +8,7 @@
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/row_map.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/gpu_test.h"
 
@@ -15,28 +16,28 @@ namespace triptych {
 namespace {
 
 // The weights of a softmax are rounded to T before they meet the values, and the result once more:
-// two roundings, each of at most kRounding of sum(weight * |v|). Scores are sums in f32 of at most
+// two roundings, each of at most kUnit of sum(weight * |v|). Scores are sums in f32 of at most
 // 256 products whose magnitudes add to about 16, so weights are off by another 256 * 16 * 2^-24,
 // half a rounding of f16, at the very worst. Weights below the normal range round to a multiple of
 // the smallest number; values are below 8.
 template <class T>
 double tolerance(double magnitude, int64_t keys) {
-  return 2.5 * Storage<T>::kRounding * magnitude +
-         4.0 * static_cast<double>(keys) * Storage<T>::kSmallest;
+  return 2.5 * Rounding<T>::kUnit * magnitude +
+         4.0 * static_cast<double>(keys) * Rounding<T>::kSmallest;
 }
 
 template <class T>
 void expect_attention(AttentionCase<T>& attention, const std::string& what) {
-  const AttentionSizes& sizes = attention.sizes();
+  const AttentionInputs<T>& inputs = attention.inputs();
   const auto result = attention.result();
   const auto& expected = attention.expected();
-  const int64_t width = sizes.num_q_heads * sizes.head_dim;
-  for (int64_t s = 0; s < attention.num_sequences(); ++s) {
-    for (int64_t i = attention.row_start(s) * width; i < attention.row_start(s + 1) * width; ++i) {
-      ASSERT_NEAR(Storage<T>::to_float(result[i]), expected[i].value,
-                  tolerance<T>(expected[i].magnitude, sizes.kv_lengths[s]))
-          << what << ": sequence " << s << " row " << i / width - attention.row_start(s) << " head "
-          << i % width / sizes.head_dim << " dim " << i % sizes.head_dim;
+  for (int64_t s = 0; s < inputs.num_sequences(); ++s) {
+    const int64_t begin = inputs.row_starts[s] * inputs.width();
+    for (int64_t i = begin; i < inputs.row_starts[s + 1] * inputs.width(); ++i) {
+      ASSERT_NEAR(Rounding<T>::to(result[i]), expected[i].value,
+                  tolerance<T>(expected[i].magnitude, inputs.sizes.kv_lengths[s]))
+          << what << ": sequence " << s << " row " << (i - begin) / inputs.width() << " column "
+          << (i - begin) % inputs.width();
     }
   }
 }
@@ -118,7 +119,8 @@ TYPED_TEST(AttentionCuda, ADecodedRowDoesNotDependOnTheOthers) {
   for (const DecodePlan plan : {DecodePlan{1, 2}, DecodePlan{8, 1}, DecodePlan{16, 6}}) {
     launch_decode_attention(crowd.args(), plan, nullptr);
     launch_decode_attention(alone.args(), plan, nullptr);
-    EXPECT_EQ(crowd.result_of(2), alone.result_of(0)) << plan.splits << " splits";
+    SCOPED_TRACE(plan.splits);
+    expect_same_bits(crowd.result_of(2), alone.result_of(0));
   }
 }
 
@@ -129,7 +131,7 @@ TYPED_TEST(AttentionCuda, ReadingAheadDoesNotReadTheNewestToken) {
   for (const int32_t length : {1, 16, 17, 300}) {
     for (const DecodePlan plan : {DecodePlan{1, 1}, DecodePlan{1, 6}, DecodePlan{4, 2}}) {
       for (const bool of_keys : {true, false}) {
-        std::vector<uint16_t> results[2];
+        std::vector<TypeParam> results[2];
         for (const LaunchOrder order :
              {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {
           AttentionCase<TypeParam> reader({4, 1, 128, 0, 0, {length}, {}}, 16);
@@ -147,7 +149,8 @@ TYPED_TEST(AttentionCuda, ReadingAheadDoesNotReadTheNewestToken) {
           synchronize();
           results[order == LaunchOrder::kOverlapPrevious] = reader.result();
         }
-        EXPECT_EQ(results[0], results[1]) << "length " << length << " splits " << plan.splits;
+        SCOPED_TRACE("length " + std::to_string(length) + " splits " + std::to_string(plan.splits));
+        expect_same_bits(results[1], results[0]);
       }
     }
   }
@@ -239,6 +242,14 @@ TYPED_TEST(AttentionCuda, SmallCasesOfEveryKernel) {
 
 class AttentionSupports : public GpuTest {};
 
+TEST_F(AttentionSupports, RowMapsNeedAlignedRowsOfWholePieces) {
+  const DeviceBuffer<uint16_t> rows(4096);
+  CUtensorMap map;
+  EXPECT_EQ(make_row_map(rows.data(), 128, 16, map), cudaSuccess);
+  EXPECT_EQ(make_row_map(rows.data() + 1, 128, 16, map), cudaErrorInvalidValue);
+  EXPECT_EQ(make_row_map(rows.data(), 0, 16, map), cudaErrorInvalidValue);
+}
+
 TEST_F(AttentionSupports, SaysWhichRequirementFails) {
   const AttentionCase<__half> attention({8, 2, 64, 16, 0, {20, 30}, {}}, 41);
   const AttentionArgs<__half> good = attention.args();
@@ -297,9 +308,12 @@ TEST(DecodePlanOfH200, FillsTheDeviceAndKeepsSplitsWorthwhile) {
   EXPECT_EQ(plan(1, 512).stages, 1);
   EXPECT_EQ(plan(1, 4096).splits, 16);
   EXPECT_EQ(plan(1, 4096, 512).splits, 8);
-  EXPECT_EQ(plan(1, 4096).stages, 6);
+  EXPECT_EQ(plan(1, 4096).stages, 3);
+  EXPECT_EQ(plan(1, 2048).stages, 3);
   EXPECT_EQ(plan(8, 512).splits, 4);
+  EXPECT_EQ(plan(8, 512).stages, 1);
   EXPECT_EQ(plan(8, 8192).splits, 2);
+  EXPECT_EQ(plan(8, 8192).stages, 6);
   EXPECT_EQ(plan(32, 2048).splits, 1);
   EXPECT_EQ(plan(32, 2048).stages, 3);
   EXPECT_EQ(plan(128, 512).splits, 1);
