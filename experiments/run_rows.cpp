@@ -58,7 +58,7 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.runtime = stack.runtime_text();
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
-  row.kv = stack.builtin() ? (stack.kv == KvFormat::kF16 ? "f16" : "f32") : row.weights;
+  row.kv = stack.kv_text();
   row.parallel = stack.parallel();
   row.device = "cpu";
   row.threads =
