@@ -81,7 +81,11 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.runtime = stack.runtime_text();
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
+<<<<<<< HEAD
   row.kv = kv_name(stack);
+=======
+  row.kv = stack.kv_text();
+>>>>>>> w/cmd
   row.parallel = stack.parallel();
   row.device = device_name(stack.device);
   row.threads =
