@@ -15,6 +15,13 @@ Unexpected wrong(std::string message) { return fail(ErrorCode::kCorrupt, std::mo
 
 long long ll(int64_t value) { return static_cast<long long>(value); }
 
+/// A time: not negative, so that differences of two of them cannot overflow.
+Result<int64_t> required_time(const Json& record, const char* key) {
+  TRIPTYCH_TRY(const int64_t ns, required_integer(record, key));
+  if (ns >= 0) return ns;
+  return wrong(str_format("\"%s\" is %lld, expected a time", key, ll(ns)));
+}
+
 }  // namespace
 
 PassReader::PassReader(const PassQuestion& question) : question_(question) {
@@ -41,7 +48,7 @@ Status PassReader::take(const Json& record, int64_t received_ns) {
     return wrong("a record \"" + type.substr(0, 40) + "\", expected " +
                  (started_ ? "\"prefill\", \"tokens\", \"done\" or \"end\"" : "\"start\""));
   }
-  TRIPTYCH_TRY(const int64_t ns, required_integer(record, "ns"));
+  TRIPTYCH_TRY(const int64_t ns, required_time(record, "ns"));
   TRIPTYCH_RETURN_IF_ERROR(check_time(ns, received_ns));
   last_ns_ = ns;
   if (type == "start") return take_start(record);
@@ -127,7 +134,7 @@ Status PassReader::begin(size_t request, int64_t ns) {
 
 Status PassReader::take_prefill(const Json& record) {
   TRIPTYCH_TRY(const std::vector<size_t> ids, read_ids(record));
-  TRIPTYCH_TRY(const int64_t start_ns, required_integer(record, "start_ns"));
+  TRIPTYCH_TRY(const int64_t start_ns, required_time(record, "start_ns"));
   if (start_ns > last_ns_) {
     return wrong(str_format("it starts %lld ns after it ends", ll(start_ns - last_ns_)));
   }

@@ -48,6 +48,7 @@ EngineOptions engine_options(const StackSpec& stack, const WorkloadSpec& workloa
   options.features = stack.runtime;
   options.device = stack.device;
   options.memory_limit_bytes = limit_bytes(stack);
+  options.sampling = workload.sampling;
   options.kv = stack.kv;
   options.num_threads = stack.num_threads;
   options.kv_cache_tokens = stack.kv_cache_tokens;

@@ -45,9 +45,8 @@ std::string cells_table(const PlanView& view) {
       const auto done = view.stored.done.find(cell.hash);
       table.rows.push_back(
           {cell.name, runtime_name(stack), std::string(weight_scheme_name(stack.weights)),
-           stack.kv == KvFormat::kF32 ? "f32" : "f16",
-           stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads), stack.parallel(),
-           short_hash(cell.hash),
+           stack.kv_text(), stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads),
+           stack.parallel(), short_hash(cell.hash),
            done == view.stored.done.end()
                ? "-"
                : str_format("done in run %lld", static_cast<long long>(done->second))});

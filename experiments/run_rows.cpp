@@ -47,14 +47,6 @@ db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, co
 
 namespace {
 
-/// Of another engine, and on a CUDA device, keys and values have the type of the weights.
-std::string kv_name(const StackSpec& stack) {
-  if (!stack.builtin()) return std::string(weight_scheme_name(stack.weights));
-  if (stack.kv != KvFormat::kF16) return "f32";
-  const bool bf16 = stack.device == DeviceKind::kCuda && stack.weights == WeightScheme::kBF16;
-  return bf16 ? "bf16" : "f16";
-}
-
 /// "cpu", or "cuda: NVIDIA H200, sm_90".
 std::string device_name(DeviceKind device) {
   if (device == DeviceKind::kCpu) return "cpu";
@@ -81,7 +73,7 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.runtime = stack.runtime_text();
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
-  row.kv = kv_name(stack);
+  row.kv = stack.kv_text();
   row.parallel = stack.parallel();
   row.device = device_name(stack.device);
   row.threads =

@@ -61,6 +61,13 @@ struct StackSpec {
   [[nodiscard]] std::string runtime_text() const {
     return builtin() ? runtime.to_string() : command.text();
   }
+  /// "f16" or "f32"; another engine, and a CUDA device, keeps keys and values in the type of the
+  /// weights.
+  [[nodiscard]] std::string kv_text() const {
+    if (!builtin()) return std::string(weight_scheme_name(weights));
+    if (kv == KvFormat::kF32) return "f32";
+    return device == DeviceKind::kCuda && weights == WeightScheme::kBF16 ? "bf16" : "f16";
+  }
   /// The `parallel` axis: "tp=1,instances=1"; ",allreduce=auto" is appended when there are ranks.
   [[nodiscard]] std::string parallel() const;
 };

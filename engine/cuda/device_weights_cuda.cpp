@@ -95,6 +95,8 @@ void DeviceWeights::upload(const ModelWeights& weights) {
     TRIPTYCH_CUDA_CHECK(cudaMemcpy(block_.data() + source.offset, from,
                                    static_cast<size_t>(source.bytes), cudaMemcpyHostToDevice));
   }
+  // A copy from pageable memory may still be under way, and other streams do not wait for it.
+  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());
 }
 
 const std::byte* DeviceWeights::at(const void* host) const {

@@ -52,6 +52,7 @@ class CudaOps final : public DeviceOps {
       fused_rows_ = std::min(
           {fused_rows_, streamed(joined(qkv)).max_rows, streamed(joined(gate_up)).max_rows});
     }
+    TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for the copies above
   }
 
   void embed(const WeightView& table, Tensor out) override {

@@ -3,49 +3,22 @@
 // Sampling by temperature, top-k and top-p without a sort: the keys of f16 and bf16 are 16-bit
 // integers, so the key at which a sum over the larger ones reaches a target is found by narrowing
 // an interval of keys, each time to a quarter. Tokens of that very key are kept from the lowest
-// index on. A row is shared by a group of 1 to 8 blocks, which keep its keys in shared memory; what
-// does not fit is read again from the L2 cache in each pass.
+// index on. With a small top_k the candidates are few: each block keeps what reaches its top_k-th
+// largest maximum of a thread, and one block ranks what all have kept. A row is shared by a group
+// of 1 to 8 blocks, which keep its keys in shared memory; what does not fit is read again from the
+// L2 cache in each pass.
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/common/block_group.cuh"
 #include "kernels/common/cuda_check.h"
 #include "kernels/common/grid_dependency.cuh"
-#include "kernels/common/order_key.cuh"
-#include "kernels/common/reduce.cuh"
-#include "kernels/common/sample_math.h"
 #include "kernels/cuda/launch_shape.h"
-#include "kernels/cuda/sample_rows.cuh"
+#include "kernels/cuda/row_keys.cuh"
 
 namespace triptych {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kRoundBytes = kThreads * static_cast<int>(sizeof(uint4));
-constexpr int kMaxHeldRounds = 10;  // 80 KiB: with Shared below what a block gets on any device
-constexpr int kMaxRounds = static_cast<int>(kMaxSampleVocab / kVectorWidth / kThreads);
-constexpr int kMaxBlocks = 8;
-constexpr int kValues = 3;  // reduced together
-
-struct Sum {
-  static __device__ uint64_t of(uint64_t a, uint64_t b) { return a + b; }
-};
-struct Max {
-  static __device__ uint64_t of(uint64_t a, uint64_t b) { return max(a, b); }
-};
-struct Values {
-  uint64_t v[kValues] = {};
-};
-
-struct Shared {
-  uint64_t warps[kWarps][kValues];
-  uint64_t blocks[2][kMaxBlocks][kValues];  // of reductions with even and odd numbers
-  uint64_t parts[kMaxRounds * kWarps];      // sums of a warp in a round, in order of index
-  uint64_t rest;                            // of a target within the part that has it
-  int part;
-  int found;
-};
+using namespace sampling;
 
 // A key at which a sum over keys from above reaches a target.
 struct Threshold {
@@ -54,34 +27,25 @@ struct Threshold {
 };
 
 template <class T, int kBlocks>
-class RowSampler {
- public:
-  using Group = BlockGroup<kBlocks>;
+class RowSampler : private RowKeys<T, kBlocks> {
+  using Base = RowKeys<T, kBlocks>;
+  using Base::exchange, Base::for_each_in, Base::for_each_key, Base::for_each_round;
+  using Base::inclusive_scan, Base::keys_of, Base::scan_block;
+  using Base::parity_, Base::rounds_, Base::shared_;
+  using typename Base::Group;
 
-  // held: [held_rounds, kThreads], shared memory.
+ public:
   __device__ RowSampler(const SampleArgs<T>& args, int64_t row, Shared& shared, uint4* held,
                         int held_rounds)
-      : logits_(args.logits + row * args.vocab_size, args.vocab_size),
-        shared_(shared),
-        held_(held + threadIdx.x),
-        held_rounds_(held_rounds),
-        scale_(sample_scale(args.params.temperature)) {
-    const int vectors = (static_cast<int>(args.vocab_size) + kVectorWidth - 1) / kVectorWidth;
-    const int share = (vectors + kBlocks - 1) / kBlocks;
-    first_ = Group::rank() * share;
-    count_ = max(0, min(share, vectors - first_));
-    rounds_ = (share + kThreads - 1) / kThreads;  // the same in every block
-    for (int r = 0; r < held_rounds; ++r) {
-      const Vector8<T> keys = load_keys(r);
-      held_[r * kThreads] = make_uint4(keys.words[0], keys.words[1], keys.words[2], keys.words[3]);
-    }
-    Group::barrier();  // the others run: their shared memory can be written
-  }
+      : Base(args, row, shared, held, held_rounds), scale_(sample_scale(args.params.temperature)) {}
 
   __device__ int32_t sample(const SamplingParams& params, uint32_t bits) {
+    if (params.top_k > 0 && params.top_k <= kMaxFew && list_candidates(params.top_k)) {
+      return Group::rank() == 0 ? choose_listed(params, bits) : 0;
+    }
     Values largest;
     for_each_key([&](uint32_t key, int) { largest.v[0] = max(largest.v[0], uint64_t{key}); });
-    max_key_ = static_cast<uint32_t>(reduce<Max>(largest).v[0]);
+    max_key_ = static_cast<uint32_t>(this->template reduce<Max>(largest).v[0]);
     if (max_key_ == kNanKey) return 0;
     max_ = value_of_key<T>(max_key_);
 
@@ -107,92 +71,80 @@ class RowSampler {
     return sample_weight(value_of_key<T>(key), max_, scale_);
   }
 
-  // Keys of the vector of this thread in round r, two a word; those beyond its share are NaN.
-  __device__ Vector8<T> load_keys(int r) const {
-    const int i = r * kThreads + static_cast<int>(threadIdx.x);
-    Vector8<T> keys;  // zeros: kNanKey
-    if (i >= count_) return keys;
-    const Vector8<T> vector = logits_.load(first_ + i);
-#pragma unroll
-    for (int w = 0; w < kVectorWidth / 2; ++w) {
-      keys.words[w] = order_key<T>(vector.words[w] & 0xFFFF) | order_key<T>(vector.words[w] >> 16)
-                                                                   << 16;
-    }
-    return keys;
+  // Larger for the likelier of two tokens, the lower index where the keys are equal.
+  static __device__ uint64_t pack(uint32_t key, int index) {
+    return uint64_t{key} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(index));
+  }
+  static __device__ uint32_t key_of(uint64_t packed) { return static_cast<uint32_t>(packed >> 32); }
+  static __device__ int index_of(uint64_t packed) {
+    return static_cast<int>(0xFFFFFFFFu - static_cast<uint32_t>(packed));
   }
 
-  __device__ Vector8<T> keys_of(int r) const {
-    if (r >= held_rounds_) return load_keys(r);
-    const uint4 raw = held_[r * kThreads];
-    return {{raw.x, raw.y, raw.z, raw.w}};
+  // The largest bound that the values of `count` threads of this block reach; 0 if there is none.
+  static __device__ uint32_t bound_of_largest(uint32_t value, int count) {
+    uint32_t bound = 0;
+    for (uint32_t bit = 0x8000; bit > 0; bit /= 2) {
+      if (__syncthreads_count(value >= (bound | bit)) >= count) bound |= bit;
+    }
+    return bound;
   }
 
-  // body(round, keys) for every round of this thread. Not unrolled: the weights of many keys
-  // together need more registers than there are.
-  template <class Body>
-  __device__ void for_each_round(const Body& body) const {
-#pragma unroll 1
-    for (int r = 0; r < rounds_; ++r) body(r, keys_of(r));
-  }
-  // body(key, index) for the keys of one vector.
-  template <class Body>
-  __device__ void for_each_in(int r, const Vector8<T>& keys, const Body& body) const {
-    const int index = (first_ + r * kThreads + static_cast<int>(threadIdx.x)) * kVectorWidth;
-#pragma unroll
-    for (int i = 0; i < kVectorWidth; ++i) {
-      body((keys.words[i / 2] >> (16 * (i % 2))) & 0xFFFF, index + i);
-    }
-  }
-  template <class Body>
-  __device__ void for_each_key(const Body& body) const {
-    for_each_round([&](int r, const Vector8<T>& keys) { for_each_in(r, keys, body); });
-  }
-
-  // Every block's values to every block; all threads of the group come here.
-  __device__ void exchange(const Values& mine) {
-    parity_ ^= 1;  // a block may be a reduction ahead of one that still reads, not two
-    if (threadIdx.x < kBlocks) {
-      Shared* other = Group::in_block(&shared_, static_cast<int>(threadIdx.x));
-#pragma unroll
-      for (int j = 0; j < kValues; ++j) other->blocks[parity_][Group::rank()][j] = mine.v[j];
-    }
+  // Lists in the first block what may be among the top_k of the row. At least top_k keys of a block
+  // reach the bound of its threads' maxima, so all others are beaten by them. False: too many
+  // reach it, as where many are equal.
+  __device__ bool list_candidates(int top_k) {
+    uint32_t largest = kNanKey;
+    for_each_key([&](uint32_t key, int) { largest = max(largest, key); });
+    const uint32_t bound = max(bound_of_largest(largest, top_k), kNanKey + 1);
+    Shared* first = Group::in_block(&shared_, 0);
+    for_each_key([&](uint32_t key, int index) {
+      if (key < bound) return;
+      const int at = atomicAdd(&first->num_listed, 1);
+      if (at < kMaxListed) first->few.listed[at] = pack(key, index);
+    });
     Group::barrier();
+    const int listed = first->num_listed;
+    Group::barrier();  // nobody reads the first block's memory any more
+    return listed <= kMaxListed;
   }
 
-  // Over all threads of the group; each gets the result.
-  template <class Op>
-  __device__ Values reduce(Values value) {
-#pragma unroll
-    for (int j = 0; j < kValues; ++j) value.v[j] = warp_reduce<Op>(value.v[j]);
-    if (threadIdx.x % kWarpSize == 0) {
-#pragma unroll
-      for (int j = 0; j < kValues; ++j) shared_.warps[threadIdx.x / kWarpSize][j] = value.v[j];
+  // In the first block alone.
+  __device__ int choose_listed(const SamplingParams& params, uint32_t bits) {
+    const int listed = shared_.num_listed;
+    if (listed == 0) return 0;
+    const int i = static_cast<int>(threadIdx.x);
+    const int top_k = min(params.top_k, listed);
+    for (int c = i; c < listed; c += kThreads) {
+      const uint64_t mine = shared_.few.listed[c];
+      int rank = 0;
+      for (int other = 0; other < listed; ++other) rank += shared_.few.listed[other] > mine;
+      if (rank < top_k) shared_.few.ranked[rank] = mine;
     }
     __syncthreads();
-    Values block;
-    if (threadIdx.x < kWarpSize) {
-#pragma unroll
-      for (int j = 0; j < kValues; ++j) {
-        block.v[j] = warp_reduce<Op>(threadIdx.x < kWarps ? shared_.warps[threadIdx.x][j] : 0);
+    max_ = value_of_key<T>(key_of(shared_.few.ranked[0]));
+    const uint64_t mine = i < top_k ? shared_.few.ranked[i] : 0;
+    const uint64_t my_weight = i < top_k ? weight(key_of(mine)) : 0;
+    if (i < top_k) shared_.few.weights[i] = my_weight;
+    uint64_t total = 0;
+    const uint64_t upto = scan_block(my_weight, &total);
+    const uint64_t wanted = top_p_target(params.top_p, total);
+    if (upto - my_weight < wanted && wanted <= upto) {  // the last that is kept
+      shared_.part = i + 1;
+      shared_.rest = upto;
+    }
+    __syncthreads();
+    const int kept = shared_.part;
+    const uint64_t target = sample_target(shared_.rest, bits);
+    if (i < kept) {
+      uint64_t before = 0;
+      for (int other = 0; other < kept; ++other) {
+        const bool lower = index_of(shared_.few.ranked[other]) < index_of(mine);
+        before += lower ? shared_.few.weights[other] : 0;
       }
+      if (target >= before && target - before < my_weight) shared_.found = index_of(mine);
     }
-    exchange(block);
-    Values all;
-#pragma unroll
-    for (int j = 0; j < kValues; ++j) {
-      for (int b = 0; b < kBlocks; ++b) {
-        all.v[j] = Op::of(all.v[j], shared_.blocks[parity_][b][j]);
-      }
-    }
-    return all;
-  }
-  template <class Op>
-  static __device__ uint64_t warp_reduce(uint64_t value) {
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-      const uint64_t other = __shfl_xor_sync(kWholeWarp, value, offset);
-      value = Op::of(value, other);
-    }
-    return value;
+    __syncthreads();
+    return shared_.found;
   }
 
   // The largest key, of `low` and above, from which on the values of all keys reach the target.
@@ -214,7 +166,7 @@ class RowSampler {
         sums.v[1] += key >= second && key < third ? v : 0;
         sums.v[2] += key >= third ? v : 0;
       });
-      sums = reduce<Sum>(sums);
+      sums = this->template reduce<Sum>(sums);
       uint32_t next_low = low;
 #pragma unroll
       for (int j = kValues - 1; j >= 0; --j) {
@@ -240,14 +192,14 @@ class RowSampler {
       sums.v[0] += weight(key);
       sums.v[1] += 1;
     });
-    sums = reduce<Sum>(sums);
+    sums = this->template reduce<Sum>(sums);
     *total = sums.v[0];
     const auto wanted = static_cast<uint64_t>(top_k);
     if (wanted == 0 || wanted >= sums.v[1]) return {kNanKey, 0};
     const Threshold cut = find_threshold(1, wanted, [](uint32_t) { return uint64_t{1}; });
     sums = {};
     for_each_key([&](uint32_t key, int) { sums.v[0] += key > cut.key ? weight(key) : 0; });
-    *total = reduce<Sum>(sums).v[0] + (wanted - cut.above) * weight(cut.key);
+    *total = this->template reduce<Sum>(sums).v[0] + (wanted - cut.above) * weight(cut.key);
     return cut;
   }
 
@@ -272,7 +224,7 @@ class RowSampler {
     for_each_round([&](int r, const Vector8<T>& keys) {
       uint64_t sum = 0;
       for_each_in(r, keys, [&](uint32_t key, int index) { sum += value(key, index); });
-      sum = warp_reduce<Sum>(sum);
+      sum = Base::template warp_reduce<Sum>(sum);
       if (lane == 0) shared_.parts[r * kWarps + warp] = sum;
     });
     __syncthreads();
@@ -280,7 +232,7 @@ class RowSampler {
     Values block;
     if (warp == 0) {
       for (int p = first_part(lane); p < first_part(lane + 1); ++p) lane_sum += shared_.parts[p];
-      block.v[0] = warp_reduce<Sum>(lane_sum);
+      block.v[0] = Base::template warp_reduce<Sum>(lane_sum);
     }
     exchange(block);
     uint64_t before = 0;
@@ -327,24 +279,7 @@ class RowSampler {
     for (int b = 0; b < kBlocks; ++b) Group::in_block(&shared_, b)->found = found;
   }
 
-  static __device__ uint64_t inclusive_scan(uint64_t value) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    for (int offset = 1; offset < kWarpSize; offset *= 2) {
-      const uint64_t lower = __shfl_up_sync(kWholeWarp, value, offset);
-      if (lane >= offset) value += lower;
-    }
-    return value;
-  }
-
-  LogitRow<T> logits_;
-  Shared& shared_;
-  uint4* held_;  // of this thread
-  int held_rounds_;
   float scale_;
-  int first_ = 0;  // vector of this block
-  int count_ = 0;
-  int rounds_ = 0;
-  int parity_ = 0;
   uint32_t max_key_ = kNanKey;
   float max_ = 0.0f;
 };

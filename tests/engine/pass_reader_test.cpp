@@ -165,6 +165,10 @@ TEST(PassReader, TimesAreThoseOfThisClock) {
   EXPECT_THAT(start("999"), HasSubstr("starts 1 ns before it was sent"));
   EXPECT_THAT(start("1000001"), HasSubstr("1 ns after the record was read"));
   EXPECT_THAT(start("1100.5"), HasSubstr("\"ns\""));
+  EXPECT_THAT(start("-9223372036854775808"), HasSubstr("expected a time"));
+  EXPECT_THAT(Feed(three()).take({kStart, R"({"type": "prefill", "ids": [0],
+                                              "start_ns": -9223372036854775808, "ns": 1200})"}),
+              HasSubstr("expected a time"));
   EXPECT_THAT(Feed(three()).take({kStart, R"({"type": "tokens", "ns": 1099, "of": []})"}),
               HasSubstr("times run backwards by 1 ns"));
   EXPECT_THAT(Feed(three()).take(

@@ -337,7 +337,6 @@ TEST(SpecErrors, MessagesAreExact) {
   size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(bad_specs())) {
     if (entry.path().extension() != ".yaml") continue;
-    if (entry.path().stem() == "decompose_8b_fp16") continue;  // of builds that run on a GPU
     ++count;
     SCOPED_TRACE(entry.path().filename());
     const auto spec = parse_spec(entry.path(), {});
@@ -398,7 +397,6 @@ TEST(Spec, ShippedSpecsAreValid) {
   size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".yaml") continue;
-    if (entry.path().stem() == "decompose_8b_fp16") continue;  // for builds that run on a GPU
     ++count;
     const auto spec = parse_spec(entry.path(), {});
     EXPECT_TRUE(spec.has_value()) << spec.error().to_string();

@@ -230,8 +230,7 @@ TEST(CheckSampling, NamesTheFieldAndItsRange) {
   EXPECT_NE(reason({.temperature = kNan}).find("temperature nan"), std::string::npos);
   EXPECT_NE(reason({.temperature = 1e9f}).find("temperature 1e+09"), std::string::npos);
   EXPECT_EQ(reason({.temperature = 1.0f, .top_k = -1}), "top_k -1: expected 0 (all) or more");
-  EXPECT_EQ(reason({.temperature = 1.0f, .top_p = 0.0f}),
-            "top_p 0: expected 1e-06 to 1 (all)");
+  EXPECT_EQ(reason({.temperature = 1.0f, .top_p = 0.0f}), "top_p 0: expected 1e-06 to 1 (all)");
   EXPECT_NE(reason({.temperature = 1.0f, .top_p = 1.5f}).find("top_p 1.5"), std::string::npos);
 }
 

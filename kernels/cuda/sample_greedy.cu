@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Greedy sampling: the largest logit of each row. Several blocks read a row; the largest meets in
 // one 64-bit maximum, and the block that arrives last writes the token.
-#include "base/check.h"
+#include <algorithm>
+
 #include "kernels/common/cuda_check.h"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/order_key.cuh"
@@ -14,13 +15,16 @@
 namespace triptych {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // a thread, all in flight together
-constexpr int64_t kBlockVectors = int64_t{kThreads} * kVectors;
+constexpr int kBlockVectors = kThreads * kVectors;
+// Blocks for all rows together, above which more would only add starts and meetings: five fit on a
+// multiprocessor at once, and large devices have some 130 of these.
+constexpr int64_t kEnoughBlocks = 640;
 
 // Key above, inverted index below: the larger key wins, then the lower index. 0: no number.
 using Packed = unsigned long long;
-__device__ Packed pack(uint32_t key, int64_t index) {
+__device__ Packed pack(uint32_t key, int index) {
   return key == kNanKey ? 0 : (Packed{key} << 32) | (0xFFFFFFFFu - static_cast<uint32_t>(index));
 }
 
@@ -34,7 +38,7 @@ __device__ float largest_of(const Vector8<T>& vector) {
 }
 
 template <class T>
-__device__ Packed pack_first(const Vector8<T>& vector, float value, int64_t first_index) {
+__device__ Packed pack_first(const Vector8<T>& vector, float value, int first_index) {
   Packed best = 0;
 #pragma unroll
   for (int i = kVectorWidth - 1; i >= 0; --i) {
@@ -54,7 +58,7 @@ __device__ Packed block_max(Packed value) {
   __syncthreads();
   value = partial[0];
 #pragma unroll
-  for (unsigned w = 1; w < kThreads / kWarpSize; ++w) value = max(value, partial[w]);
+  for (int w = 1; w < kThreads / kWarpSize; ++w) value = max(value, partial[w]);
   return value;
 }
 
@@ -70,20 +74,23 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(SampleArgs<T> args) {
   wait_for_previous_kernels();
   const int64_t row = blockIdx.y;
   const LogitRow<T> logits(args.logits + row * args.vocab_size, args.vocab_size);
-  const int64_t first = int64_t{blockIdx.x} * kBlockVectors + threadIdx.x;
-  Vector8<T> vectors[kVectors];
+  float value = nanf("");
+  Vector8<T> holder;  // what has `value`, the first such vector of this thread
+  int place = 0;
+  const int vectors = static_cast<int>((args.vocab_size + kVectorWidth - 1) / kVectorWidth);
+  for (int first = blockIdx.x * kBlockVectors + threadIdx.x; first < vectors;
+       first += gridDim.x * kBlockVectors) {
+    Vector8<T> loaded[kVectors];
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) vectors[v] = logits.load(first + v * int64_t{kThreads});
-  float value = largest_of(vectors[0]);
-  Vector8<T> holder = vectors[0];
-  int64_t place = first;
+    for (int v = 0; v < kVectors; ++v) loaded[v] = logits.load(first + v * kThreads);
 #pragma unroll
-  for (int v = 1; v < kVectors; ++v) {
-    const float other = largest_of(vectors[v]);
-    if (other > value || isnan(value)) {
-      value = other;
-      holder = vectors[v];
-      place = first + v * int64_t{kThreads};
+    for (int v = 0; v < kVectors; ++v) {
+      const float other = largest_of(loaded[v]);
+      if (other > value || isnan(value)) {
+        value = other;
+        holder = loaded[v];
+        place = first + v * kThreads;
+      }
     }
   }
   const Packed best = block_max(pack_first(holder, value, place * kVectorWidth));
@@ -110,9 +117,9 @@ int64_t sample_workspace_bytes(int64_t max_rows, int64_t) {
 
 template <class T>
 void launch_argmax(const SampleArgs<T>& args, cudaStream_t stream) {
-  const dim3 grid(
-      static_cast<unsigned>(ceil_div(ceil_div(args.vocab_size, kVectorWidth), kBlockVectors)),
-      static_cast<unsigned>(args.rows));
+  const int64_t most = ceil_div(ceil_div(args.vocab_size, kVectorWidth), kBlockVectors);
+  const int64_t blocks = std::clamp<int64_t>(kEnoughBlocks / args.rows, 1, most);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.rows));
   TRIPTYCH_CUDA_CHECK(
       launch_kernel(argmax_kernel<T>, grid, dim3(kThreads), 0, stream, args.order, 1, args));
 }
