@@ -14,11 +14,6 @@ inline constexpr int kChunkVectors = kStreamChunkColumns / 8;
 static_assert(kChunkVectors == kFinishThreads, "a thread has one vector of each row of a chunk");
 inline constexpr int kBatchRows = 8;  // of x, whose vectors a thread holds at a time
 
-/// Of the finishing warps alone.
-__device__ inline void sync_finish_warps() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kFinishThreads) : "memory");
-}
-
 /// Columns of a part of k, at most.
 struct PartColumns {
   int first;
@@ -89,7 +84,7 @@ __device__ float sum_of_squares(const Vector8<T>& v) {
 /// 1 / (RMS 2^e). e brings the row near 1 by its first 64 columns: f16 neither overflows nor loses
 /// bits. All finishing threads share every row, whatever m is: the order of the sum of squares
 /// depends on k alone.
-template <class T, int kRows>
+template <class T, int kRows, bool kCluster>
 class NormedRows {
  public:
   __device__ NormedRows(const StreamOp<T>& op, const StreamShape& shape, unsigned char* memory,
@@ -97,10 +92,12 @@ class NormedRows {
       : op_(op),
         shape_(shape),
         x_(memory + shape.x),
-        squares_(reinterpret_cast<float*>(memory + shape.squares)),
-        scales_(squares_ + shape.parts * kFinishWarps * op.m),
+        squares_(reinterpret_cast<const float*>(memory + shape.squares)),
+        shared_squares_(shared + shape.squares),
         x_barriers_(shared + shape.x_barriers),
+        squares_barrier_(shared + shape.squares_barrier),
         first_part_(first_part),
+        own_parts_(shape.parts / shape.ranks),
         first_vector_(PartColumns(shape, first_part, op.k).first / 8),
         warp_(thread / kWarp),
         lane_(thread % kWarp),
@@ -118,7 +115,7 @@ class NormedRows {
     load_samples(samples);
     load_rows<0>(a, at);
     choose_scales(samples);
-    while (at.part < shape_.parts) {
+    while (at.part < own_parts_) {
       const Position at_b = kHalves > 1 ? at : after(at);
       load_gain(b, at_b);
       load_rows<kHalves - 1>(b, at_b);
@@ -128,12 +125,17 @@ class NormedRows {
       load_rows<0>(a, at);
       multiply<kHalves - 1>(b, at_b);
     }
+    if (lane_ < shape_.ranks) arrive<kCluster>(of_rank_of_lane(squares_barrier_));
   }
-  /// What the sums of a row are multiplied by. After sync_finish_warps.
+  /// What the sums of a row are multiplied by, when all ranks have sent their squares.
   __device__ float factor(int row) const {
+    wait_for_ranks<kCluster>(squares_barrier_, 0);
+    float scale = 1.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) scale = r == row ? scale_[r] : scale;
     float sum = 0.0f;
     for (int i = 0; i < shape_.parts * kFinishWarps; ++i) sum += squares_[i * op_.m + row];
-    return rsqrtf(sum / static_cast<float>(op_.k) + op_.eps) / scales_[row];
+    return rsqrtf(sum / static_cast<float>(op_.k) + op_.eps) / scale;
   }
 
  private:
@@ -146,8 +148,7 @@ class NormedRows {
     Vector8<T> v[kChunks][kRowsLoaded];
   };
   struct Position {
-    int part = 0;  // counted from the rank's first: its own come first, then, for the sum of
-                   // squares, the others
+    int part = 0;  // of the rank's own
     int chunk = 0;
   };
 
@@ -159,14 +160,10 @@ class NormedRows {
     }
     return at;
   }
-  __device__ int number_of_part(const Position& at) const {
-    const int part = first_part_ + at.part;
-    return part < shape_.parts ? part : part - shape_.parts;
-  }
   // This thread's vector of chunk c of the batch; -1: none.
   __device__ int vector_of(const Position& at, int c) const {
-    if (at.part >= shape_.parts || at.chunk + c >= shape_.chunks_per_part) return -1;
-    const PartColumns columns(shape_, number_of_part(at), op_.k);
+    if (at.part >= own_parts_ || at.chunk + c >= shape_.chunks_per_part) return -1;
+    const PartColumns columns(shape_, first_part_ + at.part, op_.k);
     const int vector = columns.first / 8 + (at.chunk + c) * kChunkVectors + thread_;
     return vector < columns.end / 8 ? vector : -1;
   }
@@ -212,15 +209,13 @@ class NormedRows {
         const int r = i * 4 + j;
         scale_[r] = __shfl_sync(kAllLanes, scale, j * 8);
         sum_[r] = 0.0f;
-        if (thread_ == 0 && r < op_.m) scales_[r] = scale_[r];
       }
     }
   }
 
   template <int kHalf>
   __device__ void multiply(const Batch& in, const Position& at) {
-    if (at.part >= shape_.parts) return;
-    const bool own = at.part < shape_.parts / shape_.ranks;
+    if (at.part >= own_parts_) return;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int vector = vector_of(at, c);
@@ -229,15 +224,15 @@ class NormedRows {
         const int r = kHalf * kBatchRows + i;
         if (vector < 0 || r >= op_.m) continue;
         sum_[r] += sum_of_squares(in.v[c][i]);
-        if (own) store_scaled(r, vector, in.v[c][i], in.gain[c]);
+        store_scaled(r, vector, in.v[c][i], in.gain[c]);
       }
-      if (!own || kHalf != kHalves - 1 || at.chunk + c >= shape_.chunks_per_part) continue;
+      if (kHalf != kHalves - 1 || at.chunk + c >= shape_.chunks_per_part) continue;
       __syncwarp();
       if (lane_ == 0) {
         arrive_at_barrier(x_barriers_ + (at.part * shape_.chunks_per_part + at.chunk + c) * 8);
       }
     }
-    if (kHalf == kHalves - 1 && after(at).part != at.part) store_squares(number_of_part(at));
+    if (kHalf == kHalves - 1 && after(at).part != at.part) store_squares(first_part_ + at.part);
   }
   __device__ void store_scaled(int r, int vector, const Vector8<T>& v, const Vector8<T>& gain) {
     Vector8<T> scaled;
@@ -259,18 +254,27 @@ class NormedRows {
       for (int offset = kWarp / 2; offset > 0; offset /= 2) {
         sum += __shfl_xor_sync(kAllLanes, sum, offset);
       }
-      if (lane_ == 0) squares_[(part * kFinishWarps + warp_) * op_.m + r] = sum;
+      if (lane_ < shape_.ranks) {
+        const int index = (part * kFinishWarps + warp_) * op_.m + r;
+        store_shared<kCluster>(of_rank_of_lane(shared_squares_ + index * 4), sum);
+      }
     }
+  }
+  // The same place in the shared memory of the rank that this lane speaks to.
+  __device__ uint32_t of_rank_of_lane(uint32_t address) const {
+    return kCluster ? shared_address_of_rank(address, static_cast<unsigned>(lane_)) : address;
   }
   __device__ const T* row(int r) const { return op_.x + static_cast<int64_t>(r) * op_.k; }
 
   const StreamOp<T>& op_;
   const StreamShape& shape_;
   unsigned char* x_;
-  float* squares_;  // [parts * kFinishWarps, m]
-  float* scales_;   // [m]
+  const float* squares_;  // [parts * kFinishWarps, m]
+  uint32_t shared_squares_;
   uint32_t x_barriers_;
+  uint32_t squares_barrier_;
   int first_part_;
+  int own_parts_;
   int first_vector_;
   int warp_;
   int lane_;

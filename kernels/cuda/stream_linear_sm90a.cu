@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/common/cluster.cuh"
 #include "kernels/common/cuda_check.h"
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/stream_input.cuh"
@@ -27,31 +26,6 @@ struct StreamLaunch {
   StreamOp<T> op;
   StreamShape shape;
 };
-
-template <bool kCluster>
-__device__ void store_shared(uint32_t address, float value) {
-  if constexpr (kCluster) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-  } else {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-  }
-}
-template <bool kCluster>
-__device__ void arrive(uint32_t barrier) {
-  if constexpr (kCluster) {
-    arrive_at_remote_barrier(barrier);
-  } else {
-    arrive_at_barrier(barrier);
-  }
-}
-template <bool kCluster>
-__device__ void wait_for_slot(uint32_t barrier, uint32_t parity) {
-  if constexpr (kCluster) {
-    wait_for_cluster_barrier(barrier, parity);
-  } else {
-    wait_for_barrier(barrier, parity);
-  }
-}
 
 // acc += one piece of w (16 rows) times x.  w: two boxes of 8 rows, in columns of 64 that are
 // swizzled: the 16 bytes with number c of row r lie at c ^ (r % 8).  x: address of the row that
@@ -147,7 +121,7 @@ __device__ void stream_tiles(const StreamLaunch<T>& a, const Place& place, Ring&
     const int use = turn / shape.slots;
     const int owner = cursor.tile % shape.ranks;
     if (use > 0) {
-      wait_for_slot<kCluster>(slots.empty + (slot * shape.ranks + owner) * 8, (use - 1) & 1);
+      wait_for_ranks<kCluster>(slots.empty + (slot * shape.ranks + owner) * 8, (use - 1) & 1);
     }
     uint32_t sums = slots.base + slot * shape.slot_bytes +
                     ((first_part + cursor.part) * kStreamWarps + slice) * m * kStreamSumStride * 4;
@@ -175,7 +149,8 @@ __device__ void finish_tiles(const StreamLaunch<T>& a, const Place& place, int r
   const StreamShape& shape = a.shape;
   const Slots slots(shape, shared);
   const int warp = place.warp - kStreamWarps;
-  const int groups = kFinishWarps / shape.finish_warps;
+  const int groups = shape.finish_groups;
+  if (warp >= groups * shape.finish_warps) return;
   const int pair = place.lane % kStreamTilePairs;
   const bool exists = row < a.op.m;
   const bool split = stream_pairs_are_split(a.op.tiles);
@@ -187,7 +162,7 @@ __device__ void finish_tiles(const StreamLaunch<T>& a, const Place& place, int r
     const int tile = place.first_tile + (turn * shape.ranks + place.rank) * place.tile_step;
     if (exists) out.prepare(a.op, tile, pair, row);
     const int slot = turn % shape.slots;
-    wait_for_slot<kCluster>(slots.full + slot * 8, turn / shape.slots & 1);
+    wait_for_ranks<kCluster>(slots.full + slot * 8, turn / shape.slots & 1);
     const float* sums = reinterpret_cast<const float*>(memory + shape.sums) +
                         slot * (shape.slot_bytes / 4) + row * kStreamSumStride;
     float2 sum = make_float2(0.0f, 0.0f);
@@ -225,21 +200,21 @@ __device__ void init_block_barriers(const StreamShape& shape, bool normed, uint3
   for (int i = 0; i < shape.parts / shape.ranks * shape.chunks_per_part; ++i) {
     init_barrier(shared + shape.x_barriers + i * 8, normed ? kFinishWarps : 1);
   }
+  init_barrier(shared + shape.squares_barrier, static_cast<uint32_t>(shape.ranks * kFinishWarps));
   publish_barriers();
 }
 
-template <class T, int kRows>
+template <class T, int kRows, bool kCluster>
 __device__ float bring_normed(const StreamLaunch<T>& a, int first_part, int row,
                               unsigned char* memory, uint32_t shared, int thread) {
-  NormedRows<T, kRows> rows(a.op, a.shape, memory, shared, first_part, thread);
+  NormedRows<T, kRows, kCluster> rows(a.op, a.shape, memory, shared, first_part, thread);
   rows.run();
-  sync_finish_warps();
   return rows.factor(min(row, a.op.m - 1));
 }
 
 // Brings x, when the kernels before this one have ended, and gives what the sums of row `row` are
 // multiplied by.
-template <class T, int kColumnTiles>
+template <class T, int kColumnTiles, bool kCluster>
 __device__ float bring_input(const StreamLaunch<T>& a, const Place& place, int row,
                              unsigned char* memory, uint32_t shared) {
   const int first_part = place.rank * (a.shape.parts / a.shape.ranks);
@@ -250,11 +225,13 @@ __device__ float bring_input(const StreamLaunch<T>& a, const Place& place, int r
     return 1.0f;
   }
   if constexpr (kColumnTiles > 1) {
-    return bring_normed<T, 16>(a, first_part, row, memory, shared, thread);
+    return bring_normed<T, 16, kCluster>(a, first_part, row, memory, shared, thread);
   } else {
-    if (a.op.m == 1) return bring_normed<T, 1>(a, first_part, row, memory, shared, thread);
-    if (a.op.m <= 4) return bring_normed<T, 4>(a, first_part, row, memory, shared, thread);
-    return bring_normed<T, 8>(a, first_part, row, memory, shared, thread);
+    if (a.op.m == 1)
+      return bring_normed<T, 1, kCluster>(a, first_part, row, memory, shared, thread);
+    if (a.op.m <= 4)
+      return bring_normed<T, 4, kCluster>(a, first_part, row, memory, shared, thread);
+    return bring_normed<T, 8, kCluster>(a, first_part, row, memory, shared, thread);
   }
 }
 
@@ -281,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     stream_tiles<T, kColumnTiles, kCluster>(a, place, ring, shared);
   } else {
     const int row = row_to_finish(shape, place);
-    const float factor = bring_input<T, kColumnTiles>(a, place, row, memory, shared);
+    const float factor = bring_input<T, kColumnTiles, kCluster>(a, place, row, memory, shared);
     finish_tiles<T, kEpilogue, kCluster>(a, place, row, memory, shared, factor);
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/bulk_copy.cuh"
+#include "kernels/common/cluster.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/cuda/stream_epilogue.cuh"
 #include "kernels/cuda/stream_shape.h"
@@ -16,6 +17,32 @@ inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kWarps = kStreamWarps + kFinishWarps;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kBoxBytes = kStreamUnitBytes / 2;  // 8 rows
+
+// Between the blocks of a cluster, or within the block where there is no cluster.
+template <bool kCluster>
+__device__ void store_shared(uint32_t address, float value) {
+  if constexpr (kCluster) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+  } else {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+  }
+}
+template <bool kCluster>
+__device__ void arrive(uint32_t barrier) {
+  if constexpr (kCluster) {
+    arrive_at_remote_barrier(barrier);
+  } else {
+    arrive_at_barrier(barrier);
+  }
+}
+template <bool kCluster>
+__device__ void wait_for_ranks(uint32_t barrier, uint32_t parity) {
+  if constexpr (kCluster) {
+    wait_for_cluster_barrier(barrier, parity);
+  } else {
+    wait_for_barrier(barrier, parity);
+  }
+}
 
 // The pieces of w that one warp reads, in order. A block's tiles are cut along k into parts and
 // these into units; the warps take the units of a part in turn, and go on in the next part where

@@ -31,6 +31,9 @@ struct StreamShape {
   int32_t slots = 0;            ///< Tiles of a rank whose sums may wait for the finishing warps.
   int32_t slot_bytes = 0;
   int32_t finish_warps = 0;  ///< Warps that finish one tile.
+  /// Groups of such warps that take turns: not more than slots, since a group that has not seen one
+  /// use of a slot end would take the next one for it.
+  int32_t finish_groups = 0;
   int32_t x_stride = 0;  ///< Bytes; 16 more than the columns, so that 8 rows meet no bank twice.
   // Offsets in shared memory, bytes; the ring is at 0 (its boxes are aligned to 1024).
   int32_t x = 0;
@@ -39,6 +42,7 @@ struct StreamShape {
   int32_t ring_barriers = 0;
   int32_t slot_barriers = 0;
   int32_t x_barriers = 0;
+  int32_t squares_barrier = 0;
   int32_t shared_bytes = 0;
 };
 
@@ -50,6 +54,12 @@ inline constexpr int64_t kFriendlyShared = 189 << 10;
 inline constexpr int64_t kStageBytes = int64_t{kStreamWarps} * kStreamUnitBytes;
 inline constexpr int64_t kMaxStages = 5;  // 160 KB in flight
 inline constexpr int64_t kMinStages = 2;
+/// Blocks share x when it takes more than this of each: what x takes is missing from the ring,
+/// which has to bridge the time between two kernels, and every block reads x from L2.
+inline constexpr int64_t kInputBudget = 36 << 10;
+/// Parts of k that there are at least, for up to 8 rows and for more.
+inline constexpr int64_t kMinPartsOf8 = 2;
+inline constexpr int64_t kMinPartsOf16 = 4;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -59,13 +69,13 @@ struct Fixed {
 
   constexpr Fixed(int64_t m, int64_t units, int64_t parts, int64_t ranks)
       : x_stride(parts / ranks * ceil_div(units, parts) * kStreamUnitColumns * 2 + 16),
-        slots(std::max<int64_t>((m > 8 || parts > 1 ? 2 : 4) / ranks, 1)),
+        slots(std::max<int64_t>((m > 4 ? 2 : 4) / ranks, 1)),
         slot_bytes(parts * kStreamWarps * m * kStreamSumStride * 4),
-        squares_bytes((parts * kFinishWarps + 1) * m * 4),
+        squares_bytes(parts * kFinishWarps * m * 4),
         chunks_per_part(ceil_div(ceil_div(units, parts), kStreamWarps)),
-        barrier_bytes(
-            (kStreamWarps * kMaxStages + slots * (1 + ranks) + parts / ranks * chunks_per_part) *
-            8),
+        barrier_bytes((kStreamWarps * kMaxStages + slots * (1 + ranks) +
+                       parts / ranks * chunks_per_part + 1) *
+                      8),
         all(m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes + 8) {}
   [[nodiscard]] constexpr bool fits() const { return all + kMinStages * kStageBytes <= kMaxShared; }
 };
@@ -78,11 +88,14 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   using namespace stream_shape;
   const int64_t units = ceil_div(k, kStreamUnitColumns);
   const int64_t most = m > 8 ? 16 : 8;
-  int64_t parts = 1;
+  int64_t parts = m > 8 ? kMinPartsOf16 : kMinPartsOf8;
   while (parts <= kMaxStreamParts && !Fixed(most, units, parts, parts).fits()) parts *= 2;
   if (parts > kMaxStreamParts) return {};
   int64_t ranks = 1;
-  while (ranks < parts && !Fixed(m, units, parts, ranks).fits()) ranks *= 2;
+  while (ranks < parts && (!Fixed(m, units, parts, ranks).fits() ||
+                           m * Fixed(m, units, parts, ranks).x_stride > kInputBudget)) {
+    ranks *= 2;
+  }
   const Fixed fixed(m, units, parts, ranks);
   int64_t stages = std::min((kFriendlyShared - fixed.all) / kStageBytes, kMaxStages);
   if (stages < 3) stages = std::min<int64_t>((kMaxShared - fixed.all) / kStageBytes, 3);
@@ -97,6 +110,7 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.slots = static_cast<int32_t>(fixed.slots);
   s.slot_bytes = static_cast<int32_t>(fixed.slot_bytes);
   s.finish_warps = m <= 4 ? 1 : m <= 8 ? 2 : 4;
+  s.finish_groups = std::min(kFinishWarps / s.finish_warps, s.slots);
   s.x_stride = static_cast<int32_t>(fixed.x_stride);
   s.x = static_cast<int32_t>(stages * kStageBytes);
   s.sums = s.x + static_cast<int32_t>(m * fixed.x_stride);
@@ -104,7 +118,9 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.ring_barriers = static_cast<int32_t>(ceil_div(s.squares + fixed.squares_bytes, 8) * 8);
   s.slot_barriers = s.ring_barriers + static_cast<int32_t>(kStreamWarps * kMaxStages * 8);
   s.x_barriers = s.slot_barriers + static_cast<int32_t>(fixed.slots * (1 + ranks) * 8);
-  s.shared_bytes = s.x_barriers + static_cast<int32_t>(parts / ranks * fixed.chunks_per_part * 8);
+  s.squares_barrier =
+      s.x_barriers + static_cast<int32_t>(parts / ranks * fixed.chunks_per_part * 8);
+  s.shared_bytes = s.squares_barrier + 8;
   return s;
 }
 
