@@ -83,6 +83,12 @@ TYPED_TEST(AttentionCuda, DecodeMatchesDoublePrecisionInEverySplit) {
       expect_attention(attention, "splits " + std::to_string(splits));
       if (this->HasFatalFailure()) return;
     }
+    for (const int splits : {1, 16}) {
+      attention.spoil_result();
+      launch_decode_attention(attention.args(), {.splits = splits, .warps = 8}, nullptr);
+      expect_attention(attention, "8 warps, splits " + std::to_string(splits));
+      if (this->HasFatalFailure()) return;
+    }
     for (const int splits : {1, 2, 16}) {
       attention.spoil_result();
       TRIPTYCH_CUDA_CHECK(
@@ -116,7 +122,8 @@ TYPED_TEST(AttentionCuda, DecodeOfManySequences) {
 TYPED_TEST(AttentionCuda, ADecodedRowDoesNotDependOnTheOthers) {
   const AttentionCase<TypeParam> crowd({8, 2, 128, 16, 0, {1, 300, 77, 0, 130}, {}}, 14);
   const AttentionCase<TypeParam> alone({8, 2, 128, 16, 0, {77}, {}}, 14, {2});
-  for (const DecodePlan plan : {DecodePlan{1, 2}, DecodePlan{8, 1}, DecodePlan{16, 6}}) {
+  for (const DecodePlan plan :
+       {DecodePlan{1, 2}, DecodePlan{8, 1}, DecodePlan{16, 6}, DecodePlan{16, 1, 8}}) {
     launch_decode_attention(crowd.args(), plan, nullptr);
     launch_decode_attention(alone.args(), plan, nullptr);
     SCOPED_TRACE(plan.splits);
@@ -129,7 +136,8 @@ TYPED_TEST(AttentionCuda, ADecodedRowDoesNotDependOnTheOthers) {
 TYPED_TEST(AttentionCuda, ReadingAheadDoesNotReadTheNewestToken) {
   const AttentionCase<TypeParam> writer({1, 1, 128, 0, 0, {40000}, {}}, 15);
   for (const int32_t length : {1, 16, 17, 300}) {
-    for (const DecodePlan plan : {DecodePlan{1, 1}, DecodePlan{1, 6}, DecodePlan{4, 2}}) {
+    for (const DecodePlan plan :
+         {DecodePlan{1, 1}, DecodePlan{1, 6}, DecodePlan{4, 2}, DecodePlan{2, 1, 8}}) {
       for (const bool of_keys : {true, false}) {
         std::vector<TypeParam> results[2];
         for (const LaunchOrder order :
