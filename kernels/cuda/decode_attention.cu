@@ -8,12 +8,12 @@
 namespace triptych {
 namespace {
 
+using decode::kThreads;
+using decode::kWarps;
 using decode::Params;
 using decode::Softmax;
 
 constexpr int kStages = 2;
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
 
 // The workspace: arrivals of each pair of sequence and KV head, softmax of each block and head,
 // sums of each block. Arrivals come first and have a fixed place, so that they are zero for each
@@ -70,7 +70,7 @@ class Ring {
   }
 
  private:
-  using L = decode::Layout<kDim, kHeads, kStages, kWarps>;
+  using L = decode::Layout<kDim, kHeads, kStages>;
   [[nodiscard]] __device__ uint32_t stage(int i) const {
     return memory_ + i % kStages * L::kStageBytes;
   }
@@ -92,7 +92,7 @@ class Ring {
 
 template <class T, int kDim, int kHeads>
 __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<T> p) {
-  using L = decode::Layout<kDim, kHeads, kStages, kWarps>;
+  using L = decode::Layout<kDim, kHeads, kStages>;
   extern __shared__ __align__(128) unsigned char shared[];
   allow_next_kernel();
   const int splits = static_cast<int>(gridDim.x);
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<
 
 template <class T, int kDim, int kHeads>
 cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
-  constexpr int kBytes = decode::Layout<kDim, kHeads, kStages, kWarps>::kBytes;
+  constexpr int kBytes = decode::Layout<kDim, kHeads, kStages>::kBytes;
   static SharedLimit limit;
   const auto kernel = decode_attention_split<T, kDim, kHeads>;
   const cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kBytes);

@@ -17,8 +17,8 @@ namespace triptych {
 /// A result depends on `splits` in its last bits, and on nothing else of the batch.
 struct DecodePlan {
   int splits = 1;  ///< A power of two up to kMaxDecodeSplits.
-  int stages = 1;  ///< 8 KiB of keys and values in flight in each warp: 1, 2, 3 or 6.
-  int warps = 4;   ///< Of a block: 4, or 8 with one stage.
+  int stages =
+      1;  ///< 8 KiB of keys and values in flight in each of the 4 warps of a block: 1 to 3.
 };
 inline constexpr int kMaxDecodeSplits = 16;
 /// Tokens that a warp takes in at once.

@@ -15,12 +15,14 @@
 namespace triptych {
 namespace {
 
+using decode::kThreads;
+using decode::kWarps;
 using decode::Params;
 using decode::Softmax;
 
-template <int kDim, int kHeads, int kStages, int kWarps>
-struct ClusterLayout : decode::Layout<kDim, kHeads, kStages, kWarps> {
-  using Base = decode::Layout<kDim, kHeads, kStages, kWarps>;
+template <int kDim, int kHeads, int kStages>
+struct ClusterLayout : decode::Layout<kDim, kHeads, kStages> {
+  using Base = decode::Layout<kDim, kHeads, kStages>;
   static constexpr int kBlockSumsAt = Base::kBytes;  // float2 [splits][kHeads]
   static constexpr int kReceivedAt = kBlockSumsAt + kMaxDecodeSplits * kHeads * 8;
   // float4 [splits][ceil(group * dim / 4 / splits)]
@@ -30,7 +32,7 @@ struct ClusterLayout : decode::Layout<kDim, kHeads, kStages, kWarps> {
 
 // The ring of one warp. Tiles that are not plain, which have the newest token or end the range, are
 // copied by the lanes.
-template <class T, int kDim, int kStages>
+template <class T, int kDim, int kHeads, int kStages>
 class Ring {
  public:
   __device__ Ring(const decode::Tiles<T, kDim>& tiles, uint32_t memory, uint32_t barriers,
@@ -66,10 +68,10 @@ class Ring {
   }
 
  private:
-  static constexpr uint32_t kTileBytes = decode::kTile * kDim * 2;
+  using L = decode::Layout<kDim, kHeads, kStages>;
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] __device__ uint32_t stage(int i) const {
-    return memory_ + i % kStages * 2 * kTileBytes;
+    return memory_ + i % kStages * L::kStageBytes;
   }
   [[nodiscard]] __device__ uint32_t barrier(int i) const { return barriers_ + i % kStages * 8; }
 
@@ -78,12 +80,12 @@ class Ring {
   __device__ void bring(int i, int to) const {
     const bool plain = tiles_.is_plain(i);
     const int row = tiles_.row(i, 0);
-    if (lane() == 0) arrive_and_expect(barrier(i), plain ? 2 * kTileBytes : 0);
+    if (lane() == 0) arrive_and_expect(barrier(i), plain ? L::kStageBytes : 0);
     __syncwarp();
     if (!plain) {
       tiles_.copy(i, stage(i), 0, to);
     } else if (lane() < 2) {
-      copy_box(stage(i) + lane() * kTileBytes, map_, 0, row, 0, barrier(i), policy_);
+      copy_box(stage(i) + lane() * L::kTileBytes, map_, 0, row, 0, barrier(i), policy_);
     }
   }
 
@@ -104,23 +106,22 @@ __device__ void send_sums(unsigned char* shared, int group, int share) {
   auto* block_sums = reinterpret_cast<float2*>(shared + L::kBlockSumsAt);
   auto* received = reinterpret_cast<float4*>(shared + L::kReceivedAt);
   constexpr int kHeadVectors = kDim / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < group * kHeadVectors; i += L::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < group * kHeadVectors; i += kThreads) {
     const int head = i / kHeadVectors;
     const auto* values = reinterpret_cast<const float4*>(
         reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
     Softmax whole;
-    const float4 value =
-        decode::merge_parts<L::kWarps>(L::kWarps, warp_sums + head, kHeads, values,
-                                       L::kWarpBytes / 16, decode::PlainLoad{}, whole);
+    const float4 value = decode::merge_parts<kWarps>(
+        kWarps, warp_sums + head, kHeads, values, L::kWarpBytes / 16, decode::PlainLoad{}, whole);
     const int owner = i / share;
     const float4* place = received + rank * share + i - owner * share;
     store_to_rank(shared_address_of_rank(shared_address(place), owner), value);
   }
-  for (int i = static_cast<int>(threadIdx.x); i < group * splits; i += L::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < group * splits; i += kThreads) {
     const int head = i % group;
     Softmax whole;
-    decode::merge_parts<L::kWarps>(L::kWarps, warp_sums + head, kHeads, nullptr, 0,
-                                   decode::PlainLoad{}, whole);
+    decode::merge_parts<kWarps>(kWarps, warp_sums + head, kHeads, nullptr, 0, decode::PlainLoad{},
+                                whole);
     const float2* place = block_sums + rank * kHeads + head;
     store_to_rank(shared_address_of_rank(shared_address(place), i / group),
                   make_float2(whole.max, whole.sum));
@@ -135,7 +136,7 @@ __device__ void merge_sums(const unsigned char* shared, int group, int share, T*
   constexpr int kHeadVectors = kDim / 4;
   const int vectors = group * kHeadVectors;
   for (int i = static_cast<int>(threadIdx.x); i < share && rank * share + i < vectors;
-       i += L::kThreads) {
+       i += kThreads) {
     const int vector = rank * share + i;
     const int head = vector / kHeadVectors;
     Softmax whole;
@@ -144,8 +145,8 @@ __device__ void merge_sums(const unsigned char* shared, int group, int share, T*
       const auto* sums = reinterpret_cast<const float2*>(shared + L::kWarpSumsAt) + head;
       const auto* values = reinterpret_cast<const float4*>(
           reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
-      value = decode::merge_parts<L::kWarps>(L::kWarps, sums, kHeads, values, L::kWarpBytes / 16,
-                                             decode::PlainLoad{}, whole);
+      value = decode::merge_parts<kWarps>(kWarps, sums, kHeads, values, L::kWarpBytes / 16,
+                                          decode::PlainLoad{}, whole);
     } else {
       const auto* sums = reinterpret_cast<const float2*>(shared + L::kBlockSumsAt) + head;
       const auto* values = reinterpret_cast<const float4*>(shared + L::kReceivedAt) + i;
@@ -156,11 +157,11 @@ __device__ void merge_sums(const unsigned char* shared, int group, int share, T*
   }
 }
 
-template <class T, int kDim, int kHeads, int kStages, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32)
+template <class T, int kDim, int kHeads, int kStages>
+__global__ void __launch_bounds__(kThreads)
     decode_attention_cluster(const Params<T> p, const __grid_constant__ CUtensorMap key_map,
                              const __grid_constant__ CUtensorMap value_map) {
-  using L = ClusterLayout<kDim, kHeads, kStages, kWarps>;
+  using L = ClusterLayout<kDim, kHeads, kStages>;
   extern __shared__ __align__(1024) unsigned char shared[];
   announce_to_cluster();
   allow_next_kernel();
@@ -174,9 +175,9 @@ __global__ void __launch_bounds__(kWarps * 32)
     decode::Tiles<T, kDim> tiles(p, sequence, kv_head, length,
                                  static_cast<int>(blockIdx.x) * kWarps + warp, splits * kWarps);
     unsigned char* memory = shared + warp * L::kWarpBytes;
-    Ring<T, kDim, kStages> ring(tiles, shared_address(memory),
-                                shared_address(shared + L::kBarriersAt + warp * kStages * 8),
-                                &key_map, &value_map);
+    Ring<T, kDim, kHeads, kStages> ring(
+        tiles, shared_address(memory), shared_address(shared + L::kBarriersAt + warp * kStages * 8),
+        &key_map, &value_map);
     decode::WarpState<T, kDim, kHeads> state;
     const T* q = p.args.q + sequence * p.args.q_stride + head0 * kDim;
     decode::attend<T, kDim, kHeads, kStages>(p, tiles, ring, q, state);
@@ -197,19 +198,19 @@ __global__ void __launch_bounds__(kWarps * 32)
   merge_sums<L, kDim, kHeads>(shared, p.group, share, out);
 }
 
-template <class T, int kDim, int kHeads, int kStages, int kWarps = 4>
+template <class T, int kDim, int kHeads, int kStages>
 cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
-  using L = ClusterLayout<kDim, kHeads, kStages, kWarps>;
+  constexpr int kBytes = ClusterLayout<kDim, kHeads, kStages>::kBytes;
   static SharedLimit limit;
-  const auto kernel = decode_attention_cluster<T, kDim, kHeads, kStages, kWarps>;
-  cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), L::kBytes, true);
+  const auto kernel = decode_attention_cluster<T, kDim, kHeads, kStages>;
+  cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kBytes, true);
   CUtensorMap maps[2];
   if (status == cudaSuccess) status = make_row_map(p.args.kv.k, kDim, decode::kTile, maps[0]);
   if (status == cudaSuccess) status = make_row_map(p.args.kv.v, kDim, decode::kTile, maps[1]);
   if (status != cudaSuccess) return status;
   const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(p.args.kv.num_kv_heads),
                   static_cast<unsigned>(p.args.num_sequences));
-  return launch_kernel(kernel, grid, dim3(L::kThreads), L::kBytes, stream, p.args.order,
+  return launch_kernel(kernel, grid, dim3(kThreads), kBytes, stream, p.args.order,
                        static_cast<unsigned>(splits), p, maps[0], maps[1]);
 }
 
@@ -217,9 +218,6 @@ cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
 template <class T, int kDim, int kHeads>
 cudaError_t launch(const Params<T>& p, const DecodePlan& plan, cudaStream_t stream) {
   constexpr auto stages = [](int of_128) { return (of_128 * 128 + kDim - 1) / kDim; };
-  if constexpr (kDim <= 128) {
-    if (plan.warps >= 8) return launch<T, kDim, kHeads, stages(1), 8>(p, plan.splits, stream);
-  }
   if (plan.stages >= 6) return launch<T, kDim, kHeads, stages(6)>(p, plan.splits, stream);
   if (plan.stages >= 3) return launch<T, kDim, kHeads, stages(3)>(p, plan.splits, stream);
   if (plan.stages == 2) return launch<T, kDim, kHeads, stages(2)>(p, plan.splits, stream);
@@ -242,17 +240,17 @@ template cudaError_t launch_decode_attention_sm90a(const AttentionArgs<__nv_bflo
 
 int max_decode_cluster() {
   constexpr int kPortable = 8;
-  using L = ClusterLayout<128, 16, 2, 4>;
-  const auto kernel = decode_attention_cluster<__half, 128, 16, 2, 4>;
+  constexpr int kBytes = ClusterLayout<128, 16, 2>::kBytes;
+  const auto kernel = decode_attention_cluster<__half, 128, 16, 2>;
   static SharedLimit limit;
-  if (limit.raise(reinterpret_cast<const void*>(kernel), L::kBytes, true) != cudaSuccess) {
+  if (limit.raise(reinterpret_cast<const void*>(kernel), kBytes, true) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());  // clears it for the next, unrelated check
     return kPortable;
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(kMaxDecodeSplits);
-  config.blockDim = dim3(L::kThreads);
-  config.dynamicSmemBytes = L::kBytes;
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kBytes;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {kMaxDecodeSplits, 1, 1};

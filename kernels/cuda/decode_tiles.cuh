@@ -11,6 +11,8 @@
 
 namespace triptych::decode {
 
+inline constexpr int kWarps = 4;
+inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kTile = kDecodeTile;
 inline constexpr int kWindowTiles = 16;  // tiles whose rows a warp looks up at once: 2 groups each
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
@@ -42,10 +44,8 @@ cudaError_t with_shape(const AttentionArgs<T>& args, Launch launch) {
 
 /// Shared memory of a block. kDim: head_dim rounded up to 64, 128 or 256, chunks past it are zeros.
 /// kHeads: 8 or 16, at least the group. kStages: tiles in the ring of a warp.
-template <int kDim, int kHeads, int kStages, int kWarps_>
+template <int kDim, int kHeads, int kStages>
 struct Layout {
-  static constexpr int kWarps = kWarps_;
-  static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileBytes = kTile * kDim * 2;  // of keys or values
   static constexpr int kStageBytes = 2 * kTileBytes;   // keys, then values
   // In the end the ring holds the sums of its warp, [kHeads][kPartialStride]. The stride spreads

@@ -156,8 +156,8 @@ TRIPTYCH_BENCH(decode_attention) {
   }
 }
 
-// What attention adds to a chain is the difference to the spacer alone; plans (splits x warps x
-// stages) beside that of plan_decode_attention, which is the first.
+// What attention adds to a chain is the difference to the spacer alone; plans beside that of
+// plan_decode_attention, which is the first.
 TRIPTYCH_BENCH(decode_chain) {
   bench.row("spacer", "alone", {.bytes_read = 1}, 100,
             [&](int64_t, cudaStream_t stream) { launch_spacer(bench, stream); });
@@ -167,14 +167,13 @@ TRIPTYCH_BENCH(decode_chain) {
                                                             .num_kv_heads = kKvHeads,
                                                             .max_kv_length = length,
                                                             .num_sms = bench.device().num_sms})};
-    for (const DecodePlan plan :
-         {DecodePlan{1, 3}, {2, 6}, {4, 1}, {8, 1}, {8, 2}, {16, 3}, {8, 1, 8}, {16, 1, 8}}) {
+    for (const DecodePlan plan : {DecodePlan{1, 3}, {2, 6}, {4, 1}, {8, 1}, {8, 2}, {16, 3}}) {
       if (sequences * plan.splits >= 8 && sequences * plan.splits <= 64) plans.push_back(plan);
     }
     for (const DecodePlan& plan : plans) {
       bench.row("spacer, decode_attention",
-                str_format("B %lld x %lld, %d x %d x %d", static_cast<long long>(sequences),
-                           static_cast<long long>(length), plan.splits, plan.warps, plan.stages),
+                str_format("B %lld x %lld, %d splits, %d stages", static_cast<long long>(sequences),
+                           static_cast<long long>(length), plan.splits, plan.stages),
                 batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
                   launch_spacer(bench, stream);
                   launch_decode_attention(batch.args(i, LaunchOrder::kOverlapPrevious), plan,
