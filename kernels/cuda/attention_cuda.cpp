@@ -160,13 +160,17 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   constexpr int64_t kTileKeys = kDecodeTile * 4;  // of the warps of a block together
   constexpr int64_t kShortSplitKeys = 128;        // where more blocks are quicker than full ones
   constexpr int64_t kMaxSplitKeys = 4096;         // more, and one long sequence outlasts the others
-  constexpr int kMaxBalanceSplits = 8;            // larger clusters find no place on a busy device
+  // Clusters up to 8 start quickly and find a place on a busy device; larger ones want long work.
+  constexpr int kQuickSplits = 8;
+  constexpr int64_t kLongSplitKeys = 512;
   const int64_t pairs = std::max<int64_t>(1, shape.num_sequences * shape.num_kv_heads);
   const int64_t keys =
       shape.window > 0 ? std::min(shape.window, shape.max_kv_length) : shape.max_kv_length;
   DecodePlan plan;
   const auto can_double = [&] {
-    return plan.splits * 2 <= shape.max_splits && pairs * plan.splits * 2 <= shape.max_split_blocks;
+    return plan.splits * 2 <= shape.max_splits &&
+           pairs * plan.splits * 2 <= shape.max_split_blocks &&
+           (plan.splits < kQuickSplits || keys > plan.splits * kLongSplitKeys);
   };
   const auto blocks = [&] { return pairs * plan.splits; };
   while (can_double() && blocks() * 2 <= shape.num_sms && keys >= plan.splits * 2 * kTileKeys) {
@@ -176,7 +180,7 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
          keys <= plan.splits * 2 * kShortSplitKeys) {
     plan.splits *= 2;
   }
-  while (can_double() && plan.splits < kMaxBalanceSplits && keys > plan.splits * kMaxSplitKeys) {
+  while (can_double() && plan.splits < kQuickSplits && keys > plan.splits * kMaxSplitKeys) {
     plan.splits *= 2;
   }
   // Deep rings keep blocks apart: one or two of them fill the shared memory of an SM, so that
@@ -187,7 +191,7 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   if (keys <= plan.splits * kTileKeys || blocks() > 3 * shape.num_sms) {
     plan.stages = 1;
   } else if (blocks() <= shape.num_sms) {
-    plan.stages = plan.splits <= 2 ? 6 : 3;
+    plan.stages = plan.splits <= 2 ? 6 : plan.splits <= kQuickSplits ? 2 : 3;
   } else if (plan.splits == 1) {
     plan.stages = 3;
   } else {

@@ -13,7 +13,9 @@ using decode::kWarps;
 using decode::Params;
 using decode::Softmax;
 
-constexpr int kStages = 2;
+// At a head_dim of 256 two would not fit the 99 KiB of shared memory of sm_86 and sm_89.
+template <int kDim>
+inline constexpr int kStages = kDim <= 128 ? 2 : 1;
 
 // The workspace: arrivals of each pair of sequence and KV head, softmax of each block and head,
 // sums of each block. Arrivals come first and have a fixed place, so that they are zero for each
@@ -63,16 +65,16 @@ class Ring {
     if (i == tiles_.count() - 1) {
       wait_for_all_copies();
     } else {
-      wait_for_copies<kStages - 1>();
+      wait_for_copies<kStages<kDim> - 1>();
     }
     __syncwarp();
     return stage(i);
   }
 
  private:
-  using L = decode::Layout<kDim, kHeads, kStages>;
+  using L = decode::Layout<kDim, kHeads, kStages<kDim>>;
   [[nodiscard]] __device__ uint32_t stage(int i) const {
-    return memory_ + i % kStages * L::kStageBytes;
+    return memory_ + i % kStages<kDim> * L::kStageBytes;
   }
   // Past the last tile the group is empty, so that each wait counts the same.
   __device__ void bring(int i, int to) const {
@@ -92,7 +94,7 @@ class Ring {
 
 template <class T, int kDim, int kHeads>
 __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<T> p) {
-  using L = decode::Layout<kDim, kHeads, kStages>;
+  using L = decode::Layout<kDim, kHeads, kStages<kDim>>;
   extern __shared__ __align__(128) unsigned char shared[];
   allow_next_kernel();
   const int splits = static_cast<int>(gridDim.x);
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<
     Ring<T, kDim, kHeads> ring(tiles, shared_address(memory));
     decode::WarpState<T, kDim, kHeads> state;
     const T* q = p.args.q + sequence * p.args.q_stride + head0 * p.dim;
-    decode::attend<T, kDim, kHeads, kStages>(p, tiles, ring, q, state);
+    decode::attend<T, kDim, kHeads, kStages<kDim>>(p, tiles, ring, q, state);
     state.store(reinterpret_cast<float*>(memory), L::kPartialStride, warp_sums + warp * kHeads,
                 p.group);
   }
@@ -149,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<
 
 template <class T, int kDim, int kHeads>
 cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
-  constexpr int kBytes = decode::Layout<kDim, kHeads, kStages>::kBytes;
+  constexpr int kBytes = decode::Layout<kDim, kHeads, kStages<kDim>>::kBytes;
   static SharedLimit limit;
   const auto kernel = decode_attention_split<T, kDim, kHeads>;
   const cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kBytes);

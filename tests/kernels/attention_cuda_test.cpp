@@ -306,10 +306,11 @@ TEST(DecodePlanOfH200, FillsTheDeviceAndKeepsSplitsWorthwhile) {
   EXPECT_EQ(plan(1, 16).splits, 1);
   EXPECT_EQ(plan(1, 512).splits, 8);
   EXPECT_EQ(plan(1, 512).stages, 1);
-  EXPECT_EQ(plan(1, 4096).splits, 16);
+  EXPECT_EQ(plan(1, 2048).splits, 8);
+  EXPECT_EQ(plan(1, 2048).stages, 2);
+  EXPECT_EQ(plan(1, 32768).splits, 16);
   EXPECT_EQ(plan(1, 4096, 512).splits, 8);
-  EXPECT_EQ(plan(1, 4096).stages, 3);
-  EXPECT_EQ(plan(1, 2048).stages, 3);
+  EXPECT_EQ(plan(1, 32768).stages, 3);
   EXPECT_EQ(plan(8, 512).splits, 4);
   EXPECT_EQ(plan(8, 512).stages, 1);
   EXPECT_EQ(plan(8, 8192).splits, 2);
