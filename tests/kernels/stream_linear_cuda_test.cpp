@@ -229,7 +229,7 @@ TYPED_TEST(StreamLinear, ManyTilesABlockAndAnOddNumberOfPieces) {
 // x is cut over the blocks of a cluster, of 2, 4 and 8.
 TYPED_TEST(StreamLinear, LongRows) {
   using T = TypeParam;
-  const int64_t shapes[][2] = {{264, 4096}, {600, 8192}, {200, 14336}, {136, 18944}, {72, 28672}};
+  const int64_t shapes[][2] = {{264, 4096}, {600, 8192}, {200, 14336}, {136, 18944}, {72, 24576}};
   for (const auto& [n, k] : shapes) {
     for (const bool normed : {false, true}) {
       SCOPED_TRACE(testing::Message() << "[" << n << ", " << k << "] normed " << normed);
@@ -608,7 +608,7 @@ TEST(StreamLinearCost, WeightsOnce) {
 // Whatever k and m: everything fits, two stages are in flight, and two blocks of one kernel do not
 // fit a multiprocessor (the second would take work from another that has none).
 TEST(StreamShape, FitsSharedMemory) {
-  for (int64_t k = 64; k <= 28672; k += 64) {
+  for (int64_t k = 64; k <= 24576; k += 64) {
     for (int64_t m = 1; m <= kMaxStreamRows; ++m) {
       const StreamShape s = make_stream_shape(m, k);
       SCOPED_TRACE(testing::Message() << "k " << k << " m " << m);
@@ -622,7 +622,8 @@ TEST(StreamShape, FitsSharedMemory) {
       ASSERT_EQ(s.ring_barriers % 8, 0);
     }
   }
-  EXPECT_EQ(make_stream_shape(16, 1 << 20).shared_bytes, 0);
+  EXPECT_GT(make_stream_shape(8, 49152).shared_bytes, 0);
+  EXPECT_EQ(make_stream_shape(16, 49152).shared_bytes, 0);
 }
 
 }  // namespace
