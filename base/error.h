@@ -18,6 +18,7 @@ enum class ErrorCode {
   kBusy,             ///< The database is locked by another process.
   kReadOnly,         ///< The database or its folder cannot be written.
   kSchemaTooNew,     ///< The database was written by a newer Triptych.
+  kDeviceLost,       ///< A device call failed; what this process still holds there is lost.
   kOutOfMemory,      ///< The request does not fit the stated limit; the message has the arithmetic.
 };
 

@@ -42,6 +42,17 @@ Status FileWriter::write(std::string_view text) {
   return write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+Status FileWriter::write_at(int64_t offset, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error(path_);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+  return {};
+}
+
 Status FileWriter::close() {
   const bool synced = ::fsync(fd_) == 0;
   const Status status = synced ? Status() : Status(system_error(path_));

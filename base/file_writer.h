@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -28,6 +29,9 @@ class FileWriter {
   /// Appends all of `bytes`. Errors: kIo (disk full, quota, limit on file sizes).
   [[nodiscard]] Status write(std::span<const std::byte> bytes);
   [[nodiscard]] Status write(std::string_view text);
+  /// Writes all of `bytes` from `offset` on, wherever write() stands. Several threads may do so at
+  /// once, each to a part of its own. Errors: as write().
+  [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> bytes) const;
   /// Waits until the device has the data, where late errors such as a full disk show.
   [[nodiscard]] Status close();
 

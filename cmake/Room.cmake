@@ -56,7 +56,7 @@ function(triptych_room room)
   target_link_libraries(triptych_${room} PUBLIC ${ARG_LIBS})
 
   file(GLOB_RECURSE embedded CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/${room}
-       ${room}/*.sql ${room}/*.rules.yaml)
+       ${room}/*.sql ${room}/*.rules.yaml ${room}/adapters/*.py)
   triptych_embed(${room} ${embedded})
 
   if(TRIPTYCH_CUDA)

@@ -61,7 +61,7 @@ struct CellRow {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t requests = 0;
-  std::string sampling{};     ///< "greedy".
+  std::string sampling{};     ///< "greedy" or "temperature=...,top_k=...,top_p=...,seed=...".
   std::string eos_policy{};   ///< "ignore" or "stop".
   std::string prompt_pool{};  ///< File name.
   std::string prompt_pool_hash{};

@@ -31,7 +31,7 @@ CREATE TABLE run (
   gpu_name          TEXT NOT NULL,     -- '' without a GPU
   gpu_driver        TEXT NOT NULL,     -- '' without a GPU
   read_bytes_per_s  REAL NOT NULL,     -- bytes/s, measured at the start; 0 = not measured
-  f32_flops_per_s   REAL NOT NULL      -- flop/s, measured at the start; 0 = not measured
+  f32_flops_per_s   REAL NOT NULL      -- flop/s of the device (f16 products on CUDA), measured at the start; 0 = not measured
 ) STRICT;
 CREATE INDEX run_by_experiment ON run (experiment, run_id);
 

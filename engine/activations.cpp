@@ -55,7 +55,7 @@ namespace {
 
 class HeapActivations final : public ActivationMemory {
  public:
-  explicit HeapActivations(Ops& ops) : ops_(ops), element_bytes_(ops.element_bytes()) {}
+  explicit HeapActivations(Ops& ops) : ops_(ops), element_bytes_(activation_bytes(ops.device())) {}
 
   Activation allocate(int64_t rows, int64_t columns) override {
     const int64_t row_bytes = columns * element_bytes_;
@@ -81,8 +81,11 @@ class HeapActivations final : public ActivationMemory {
 class ArenaActivations final : public ActivationMemory {
  public:
   ArenaActivations(Ops& ops, int64_t bytes)
-      : ops_(ops), element_bytes_(ops.element_bytes()), bytes_(bytes), base_(ops.allocate(bytes)) {}
-  ~ArenaActivations() override { ops_.release(base_, bytes_); }
+      : ops_(ops),
+        element_bytes_(activation_bytes(ops.device())),
+        bytes_(bytes),
+        base_(ops.allocate_pool(bytes)) {}
+  ~ArenaActivations() override { ops_.release_pool(base_, bytes_); }
 
   Activation allocate(int64_t rows, int64_t columns) override {
     const int64_t row_bytes = columns * element_bytes_;

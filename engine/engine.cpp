@@ -11,12 +11,15 @@
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "engine/device.h"
 #include "engine/executor.h"
 #include "engine/generation.h"
 #include "engine/memory_need.h"
 #include "engine/model_runner.h"
 #include "engine/shard.h"
+#include "engine/step_cost.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/device_error.h"
 
 namespace triptych {
 
@@ -27,7 +30,6 @@ constexpr int64_t kMaxBatch = 1 << 16;
 constexpr int64_t kMaxSequence = int64_t{1} << 31;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxTensorParallel = 64;
-constexpr int64_t kMaxHeadDim = 1024;  // what the CPU's rotary kernel takes
 
 int64_t weight_bytes(const Executor::Shards& shards) {
   int64_t bytes = 0;
@@ -35,25 +37,12 @@ int64_t weight_bytes(const Executor::Shards& shards) {
   return bytes;
 }
 
-/// Of one rank.
-KernelCost step_cost(const ModelWeights& weights, const EngineOptions& options, int64_t batch,
-                     int64_t context) {
-  const ModelConfig& c = weights.config;
-  const int64_t kv_token = kv_shape(c, options).token_bytes();
-  const int64_t embed_row = row_bytes(weights.embed.dtype, weights.embed.columns);
-  // The embedding table is looked up, not multiplied; a tied one is multiplied as the lm_head.
-  int64_t multiplied = weights.lm_head.rows * weights.lm_head.columns;
-  for (const LayerWeights& w : weights.layers) {
-    for (const WeightView* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) {
-      multiplied += m->rows * m->columns;
-    }
-  }
-  const int64_t attended = c.attended_tokens(context);  // summed over the layers
-  const int64_t attention = 4 * attended * c.num_q_heads * c.head_dim;
-  return {.bytes_read = weights.bytes_per_decode_step() +
-                        batch * (embed_row + attended * (kv_token / c.num_layers)),
-          .bytes_written = batch * kv_token,
-          .flops = batch * (2 * multiplied + attention)};
+// As the runtime numbers it; this file is built without its headers, too.
+constexpr int kCudaErrorMemoryAllocation = 2;
+
+Unexpected device_lost(const DeviceError& error) {
+  const bool memory = error.code() == kCudaErrorMemoryAllocation;
+  return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, error.what());
 }
 
 class BuiltinEngine final : public Engine {
@@ -80,6 +69,8 @@ class BuiltinEngine final : public Engine {
       return result;
     } catch (const std::bad_alloc&) {
       return out_of_memory();
+    } catch (const DeviceError& error) {
+      return device_lost(error);
     }
   }
 
@@ -103,6 +94,8 @@ class BuiltinEngine final : public Engine {
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory();
+    } catch (const DeviceError& error) {
+      return device_lost(error);
     }
   }
 
@@ -158,7 +151,7 @@ class BuiltinEngine final : public Engine {
       engine_.executor_.set_sink(sink);
     }
     ~Turn() {
-      engine_.executor_.set_sink(nullptr);
+      engine_.end_turn();
       for (int64_t slot = 0; slot < engine_.options_.max_batch; ++slot)
         engine_.executor_.clear(slot);
     }
@@ -224,8 +217,19 @@ class BuiltinEngine final : public Engine {
                                   static_cast<long long>(options_.max_sequence)));
   }
 
+  /// Nothing of this turn is left under way. A device that is lost cannot wait; whoever called has
+  /// its error already.
+  void end_turn() noexcept {
+    executor_.set_sink(nullptr);
+    try {
+      executor_.wait();
+    } catch (const DeviceError&) {
+      return;
+    }
+  }
+
   static Unexpected out_of_memory() {
-    return fail(ErrorCode::kOutOfMemory, "the operating system gave no more memory");
+    return fail(ErrorCode::kOutOfMemory, "there is no more memory");
   }
 
   std::shared_ptr<const ModelWeights> weights_;
@@ -243,20 +247,9 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
 }
 
 Status check_options(const ModelConfig& config, const EngineOptions& options) {
-  if (options.device != DeviceKind::kCpu) {
-    return fail(ErrorCode::kUnsupported, "the built-in engine runs on the CPU only");
-  }
-  if (options.features.has(RuntimeFeature::kGraph)) {
-    return fail(ErrorCode::kUnsupported, "runtime feature 'graph' is not available on the CPU");
-  }
+  TRIPTYCH_RETURN_IF_ERROR(RuntimeFeatures::parse(options.features.to_string(), options.device));
   if (options.kv != KvFormat::kF16) {
-    return fail(ErrorCode::kUnsupported, "the CPU's KV cache is f16 only");
-  }
-  if (config.head_dim > kMaxHeadDim) {
-    return fail(
-        ErrorCode::kUnsupported,
-        str_format("head_dim is %lld, the CPU's kernels take at most %lld",
-                   static_cast<long long>(config.head_dim), static_cast<long long>(kMaxHeadDim)));
+    return fail(ErrorCode::kUnsupported, "the KV cache has 16 bits an element only");
   }
   TRIPTYCH_RETURN_IF_ERROR(check_range("num_threads", options.num_threads, 0, kMaxThreads));
   TRIPTYCH_RETURN_IF_ERROR(
@@ -291,15 +284,20 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> 
                                             const EngineOptions& options) {
   TRIPTYCH_CHECK(weights != nullptr && !weights->layers.empty(), "an engine needs a model");
   TRIPTYCH_RETURN_IF_ERROR(check_options(weights->config, options));
+  TRIPTYCH_RETURN_IF_ERROR(check_device(*weights, options));
   EngineOptions resolved = options;
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();
   try {
     TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
-    TRIPTYCH_RETURN_IF_ERROR(check_memory(memory_need(shards, options), machine_memory_bytes()));
+    resolved = fit_kv_budget(shards, resolved);
+    TRIPTYCH_RETURN_IF_ERROR(
+        check_memory(memory_need(shards, resolved), memory_limit_bytes(resolved)));
     return std::unique_ptr<Engine>(
         std::make_unique<BuiltinEngine>(std::move(weights), std::move(shards), resolved));
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kOutOfMemory, "the operating system gave no memory for the engine");
+    return fail(ErrorCode::kOutOfMemory, "there is no memory for the engine");
+  } catch (const DeviceError& error) {
+    return device_lost(error);
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kOutOfMemory,
                 str_format("cannot start %d threads: %s",

@@ -77,6 +77,11 @@ class Engine {
   [[nodiscard]] virtual Status score(std::span<const int32_t> tokens, int64_t prefill_tokens,
                                      const LogitsVisitor& visit) = 0;
 
+  /// Can score() be called? An engine of another project may only generate.
+  [[nodiscard]] virtual bool can_score() const { return true; }
+  /// Does generate() tell a sink what ran? Only the program itself knows what it launches.
+  [[nodiscard]] virtual bool can_trace() const { return true; }
+
   /// Peaks are the highest of all generate() calls so far, counted when memory is taken; a page
   /// pool and an arena count whole from the start.
   [[nodiscard]] virtual EngineMemory memory() const = 0;

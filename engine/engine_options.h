@@ -9,6 +9,7 @@
 #include "engine/communicator.h"
 #include "engine/runtime_features.h"
 #include "engine/scheduler.h"
+#include "kernels/sampling.h"
 
 namespace triptych {
 
@@ -26,6 +27,9 @@ struct EngineOptions {
   /// The KV budget: most tokens of all sequences together, in whole pages; at least one sequence
   /// of max_sequence tokens. 0 = enough for max_batch of them.
   int64_t kv_cache_tokens = 0;
+  /// Most device memory that the engine may take, bytes; 0 = all that the device has.
+  int64_t memory_limit_bytes = 0;
+  SamplingParams sampling = {};
   int tensor_parallel = 1;  ///< Ranks; each has at least one thread.
   AllReduceKind all_reduce = AllReduceKind::kAuto;
 

@@ -29,8 +29,14 @@ void Executor::set_sink(ActivitySink* sink) {
   }
 }
 
-void Executor::run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen) {
-  on_every_rank([&](int, ModelRunner& runner) { runner.run(step, rows, chosen); });
+void Executor::launch(const Step& step) {
+  on_every_rank([&](int, ModelRunner& runner) { runner.launch(step); });
+}
+
+void Executor::fetch(std::span<int32_t> chosen) { runners_.front()->fetch(chosen); }
+
+void Executor::wait() {
+  for (const auto& runner : runners_) runner->wait();
 }
 
 void Executor::score(const Step& step, const RowVisitor& visit) {

@@ -33,10 +33,14 @@ class Executor {
   /// Operations are reported to `sink` from now on; null turns reporting off.
   void set_sink(ActivitySink* sink);
 
-  /// As ModelRunner::run(). What any rank throws is thrown here, after all ranks have stopped;
+  /// As ModelRunner::launch(). What any rank throws is thrown here, after all ranks have stopped;
   /// their caches may then differ until every slot is cleared.
-  void run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen);
-  /// As ModelRunner::score(); throws as run().
+  void launch(const Step& step);
+  /// As ModelRunner::fetch().
+  void fetch(std::span<int32_t> chosen);
+  /// As ModelRunner::wait(), on every rank.
+  void wait();
+  /// As ModelRunner::score(); throws as launch().
   void score(const Step& step, const RowVisitor& visit);
   /// Forgets the sequence in `slot`.
   void clear(int64_t slot) noexcept;

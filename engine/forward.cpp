@@ -16,40 +16,44 @@ namespace {
 /// Computes nothing and holds nothing: a pass over it shows which results live at the same time.
 class NoOps final : public Ops {
  public:
-  explicit NoOps(int64_t element_bytes) : element_bytes_(element_bytes) {}
+  explicit NoOps(DeviceKind device) : device_(device) {}
   void set_sink(ActivitySink*) override {}
-  int64_t element_bytes() const override { return element_bytes_; }
+  DeviceKind device() const override { return device_; }
   std::byte* allocate(int64_t) override { return nullptr; }
   void release(std::byte*, int64_t) noexcept override {}
   void copy(const std::byte*, std::byte*, int64_t, std::string_view) override {}
+  std::unique_ptr<KvCache> make_cache(const KvShape&, int64_t, int64_t) override { return nullptr; }
   WeightView resident(const WeightView& weights) override { return weights; }
-  const float* resident(std::span<const float> weights) override { return weights.data(); }
+  DeviceVector resident(std::span<const float> weights) override { return weights.data(); }
   void begin_step(const Step&) override {}
   void embed(const WeightView&, Tensor) override {}
-  void rms_norm(Tensor, const float*, Tensor) override {}
-  void rms_norm_residual(Tensor, Tensor, const float*, Tensor) override {}
+  void rms_norm(Tensor, DeviceVector, Tensor) override {}
   void linear(Tensor, const WeightView&, Tensor) override {}
-  void linear_group(Tensor, std::span<const WeightView>, std::span<const Tensor>) override {}
-  void gate_up_swiglu(Tensor, const WeightView&, const WeightView&, Tensor) override {}
   void swiglu(Tensor, Tensor, Tensor) override {}
   void add(Tensor, Tensor, Tensor) override {}
-  void add_bias(Tensor, const float*) override {}
-  void qk_norm(Tensor, const float*) override {}
+  void add_bias(Tensor, DeviceVector) override {}
+  void qk_norm(Tensor, DeviceVector) override {}
   void rope(Tensor) override {}
   void kv_append(int64_t, Tensor, Tensor) override {}
-  void rope_kv_append(int64_t, const QkvExtras&, Tensor, Tensor, Tensor) override {}
   void attention(int64_t, Tensor, Tensor) override {}
-  void gather_rows(Tensor, std::span<const int64_t>, Tensor) override {}
-  void argmax(Tensor) override {}
+  void fused_norm(const NormedInput&) override {}
+  void fused_qkv(int64_t, const NormedInput&, const QkvWeights&, Tensor, Tensor) override {}
+  void fused_residual(Tensor, const WeightView&, const NormedInput&, NormUse) override {}
+  void fused_residual_sum(const NormedInput&, NormUse) override {}
+  void fused_gate_up(const NormedInput&, const WeightView&, const WeightView&, Tensor,
+                     Tensor) override {}
+  void gather_sampled(Tensor, Tensor) override {}
+  void sample(Tensor, const SamplingParams&) override {}
   void fetch_tokens(std::span<int32_t>) override {}
+  void wait() override {}
   void logits_to_host(Tensor, std::span<float>) override {}
 
  private:
-  int64_t element_bytes_;
+  DeviceKind device_;
 };
 
 /// Null for a vector that the family does not have.
-const float* resident_or_null(Ops& ops, const std::vector<float>& values) {
+DeviceVector resident_or_null(Ops& ops, const std::vector<float>& values) {
   return values.empty() ? nullptr : ops.resident(values);
 }
 
@@ -90,18 +94,25 @@ Forward::Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops,
                            .v_bias = resident_or_null(ops, w.v_bias),
                            .q_norm = resident_or_null(ops, w.q_norm),
                            .k_norm = resident_or_null(ops, w.k_norm)};
-    layers_.push_back({ops.resident(w.attn_norm), ops.resident(w.q), ops.resident(w.k),
-                       ops.resident(w.v), ops.resident(w.o), extras, ops.resident(w.ffn_norm),
-                       ops.resident(w.gate), ops.resident(w.up), ops.resident(w.down)});
+    layers_.push_back({ops.resident(w.attn_norm),
+                       {ops.resident(w.q), ops.resident(w.k), ops.resident(w.v), extras},
+                       ops.resident(w.o),
+                       ops.resident(w.ffn_norm),
+                       ops.resident(w.gate),
+                       ops.resident(w.up),
+                       ops.resident(w.down)});
   }
 }
 
-Activation Forward::hidden(const Step& step) {
+void Forward::begin(const Step& step) {
   for (const StepSequence& sequence : step.sequences) {
     step.cache->extend(sequence.slot, sequence.num_tokens);
   }
   ops_.begin_step(step);
-  return shape_ == ForwardShape::kFused ? fused(step.rows()) : op_by_op(step.rows());
+}
+
+Activation Forward::hidden(int64_t rows) {
+  return shape_ == ForwardShape::kFused ? fused(rows) : op_by_op(rows);
 }
 
 Activation Forward::logits(Tensor hidden, ActivationMemory& memory) {
@@ -116,15 +127,9 @@ Activation Forward::logits(Tensor hidden, ActivationMemory& memory) {
   return y;
 }
 
-Activation Forward::norm(Tensor x, const float* weight) {
+Activation Forward::norm(Tensor x, DeviceVector weight) {
   Activation y = memory_.allocate(x.rows, x.columns);
   ops_.rms_norm(x, weight, y);
-  return y;
-}
-
-Activation Forward::residual_norm(Tensor x, Tensor residual, const float* weight) {
-  Activation y = memory_.allocate(x.rows, x.columns);
-  ops_.rms_norm_residual(x, residual, weight, y);
   return y;
 }
 
@@ -154,25 +159,25 @@ Activation Forward::op_by_op(int64_t rows) {
 Activation Forward::attention_op_by_op(int64_t index, Activation x) {
   const Layer& layer = layers_[index];
   Activation normed = norm(x, layer.attn_norm);
-  Activation q = product(normed, layer.q);
-  Activation k = product(normed, layer.k);
-  Activation v = product(normed, layer.v);
+  Activation q = product(normed, layer.qkv.q);
+  Activation k = product(normed, layer.qkv.k);
+  Activation v = product(normed, layer.qkv.v);
   normed.reset();
-  if (layer.extras.q_bias != nullptr) {
-    ops_.add_bias(q, layer.extras.q_bias);
-    ops_.add_bias(k, layer.extras.k_bias);
-    ops_.add_bias(v, layer.extras.v_bias);
+  if (layer.qkv.extras.q_bias != nullptr) {
+    ops_.add_bias(q, layer.qkv.extras.q_bias);
+    ops_.add_bias(k, layer.qkv.extras.k_bias);
+    ops_.add_bias(v, layer.qkv.extras.v_bias);
   }
-  if (layer.extras.q_norm != nullptr) {
-    ops_.qk_norm(q, layer.extras.q_norm);
-    ops_.qk_norm(k, layer.extras.k_norm);
+  if (layer.qkv.extras.q_norm != nullptr) {
+    ops_.qk_norm(q, layer.qkv.extras.q_norm);
+    ops_.qk_norm(k, layer.qkv.extras.k_norm);
   }
   ops_.rope(q);
   ops_.rope(k);
   ops_.kv_append(index, k, v);
   k.reset();
   v.reset();
-  Activation mixed = memory_.allocate(x.tensor().rows, layer.q.rows);
+  Activation mixed = memory_.allocate(x.tensor().rows, layer.qkv.q.rows);
   ops_.attention(index, q, mixed);
   q.reset();
   Activation o = product_of_all_ranks(mixed, layer.o);
@@ -199,42 +204,55 @@ Activation Forward::ffn_op_by_op(const Layer& layer, Activation x) {
 }
 
 Activation Forward::fused(int64_t rows) {
-  Activation residual = memory_.allocate(rows, hidden_size_);
+  const Activation residual = memory_.allocate(rows, hidden_size_);
   ops_.embed(embed_, residual);
-  Activation normed = norm(residual, layers_.front().attn_norm);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    const auto index = static_cast<int64_t>(i);
-    Activation q = memory_.allocate(rows, layer.q.rows);
-    Activation k = memory_.allocate(rows, layer.k.rows);
-    Activation v = memory_.allocate(rows, layer.v.rows);
-    ops_.linear_group(normed, std::array{layer.q, layer.k, layer.v},
-                      std::array{q.tensor(), k.tensor(), v.tensor()});
-    normed.reset();
-    ops_.rope_kv_append(index, layer.extras, q, k, v);
-    k.reset();
-    v.reset();
-    Activation mixed = memory_.allocate(rows, layer.q.rows);
-    ops_.attention(index, q, mixed);
-    q.reset();
-    Activation x = product_of_all_ranks(mixed, layer.o);
-    mixed.reset();
-    normed = residual_norm(x, residual, layer.ffn_norm);
-    x.reset();
-    Activation inner = memory_.allocate(rows, layer.gate.rows);
-    ops_.gate_up_swiglu(normed, layer.gate, layer.up, inner);
-    normed.reset();
-    x = product_of_all_ranks(inner, layer.down);
-    inner.reset();
-    const float* next_norm = i + 1 < layers_.size() ? layers_[i + 1].attn_norm : final_norm_;
-    normed = residual_norm(x, residual, next_norm);
-  }
+  Activation normed = memory_.allocate(rows, hidden_size_);
+  NormedInput in{residual, layers_.front().attn_norm, normed};
+  ops_.fused_norm(in);
+  for (size_t i = 0; i < layers_.size(); ++i) fused_layer(i, in);
   return normed;
 }
 
-int64_t Forward::arena_bytes(const ModelWeights& weights, ForwardShape shape, int64_t element_bytes,
+// `in` is the layer's input and, afterwards, that of the next one or the final norm.
+void Forward::fused_layer(size_t index, NormedInput& in) {
+  const Layer& layer = layers_[index];
+  const int64_t rows = in.residual.rows;
+  const DeviceKind device = ops_.device();
+  Activation q = memory_.allocate(rows, layer.qkv.q.rows);
+  Activation scratch =
+      scratch_of(rows, qkv_scratch_columns(device, layer.qkv.q.rows, layer.qkv.k.rows));
+  ops_.fused_qkv(static_cast<int64_t>(index), in, layer.qkv, scratch, q);
+  scratch.reset();
+  Activation mixed = memory_.allocate(rows, layer.qkv.q.rows);
+  ops_.attention(static_cast<int64_t>(index), q, mixed);
+  q.reset();
+  in.weight = layer.ffn_norm;
+  fused_residual(mixed, layer.o, in, NormUse::kFusedProducts);
+  mixed.reset();
+  const Activation inner = memory_.allocate(rows, layer.gate.rows);
+  scratch = scratch_of(rows, gate_up_scratch_columns(device, layer.gate.rows));
+  ops_.fused_gate_up(in, layer.gate, layer.up, scratch, inner);
+  scratch.reset();
+  const bool last = index + 1 == layers_.size();
+  in.weight = last ? final_norm_ : layers_[index + 1].attn_norm;
+  fused_residual(inner, layer.down, in, last ? NormUse::kValues : NormUse::kFusedProducts);
+}
+
+Activation Forward::scratch_of(int64_t rows, int64_t columns) {
+  return columns == 0 ? Activation() : memory_.allocate(rows, columns);
+}
+
+void Forward::fused_residual(Tensor x, const WeightView& w, const NormedInput& out, NormUse use) {
+  if (communicator_ == nullptr) return ops_.fused_residual(x, w, out, use);
+  ops_.linear(x, w, out.normed);
+  communicator_->all_reduce(out.normed);
+  ops_.fused_residual_sum(out, use);
+}
+
+int64_t Forward::arena_bytes(const ModelWeights& weights, ForwardShape shape, DeviceKind device,
                              int64_t rows, int64_t logit_rows) {
-  NoOps ops(element_bytes);
+  const int64_t element_bytes = activation_bytes(device);
+  NoOps ops(device);
   ArenaPlan plan(element_bytes);
   Forward forward(weights, shape, ops, plan);
   if (shape == ForwardShape::kFused) {

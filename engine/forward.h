@@ -23,9 +23,12 @@ class Forward {
   Forward(const ModelWeights& weights, ForwardShape shape, Ops& ops, ActivationMemory& memory,
           Communicator* communicator = nullptr);
 
-  /// Reads the step's tokens, extends the cache by them, and returns the final norm's output,
-  /// [rows, hidden_size]. Throws std::bad_alloc and CommunicationAborted.
-  [[nodiscard]] Activation hidden(const Step& step);
+  /// Extends the cache by the step's tokens and makes the step the one to compute. Throws
+  /// std::bad_alloc.
+  void begin(const Step& step);
+  /// Reads the tokens of the step that was begun, of so many rows, and returns the final norm's
+  /// output, [rows, hidden_size]. Throws std::bad_alloc and CommunicationAborted.
+  [[nodiscard]] Activation hidden(int64_t rows);
 
   /// hidden lm_head^T: [hidden.rows, vocab_size], allocated from `memory`. Throws as hidden().
   [[nodiscard]] Activation logits(Tensor hidden, ActivationMemory& memory);
@@ -33,22 +36,25 @@ class Forward {
   /// Bytes that an arena needs for hidden() with at most `rows` rows followed by logits() of at
   /// most `logit_rows` of them. Found by placing the results of a pass that computes nothing.
   [[nodiscard]] static int64_t arena_bytes(const ModelWeights& weights, ForwardShape shape,
-                                           int64_t element_bytes, int64_t rows, int64_t logit_rows);
+                                           DeviceKind device, int64_t rows, int64_t logit_rows);
 
  private:
   struct Layer {
-    const float* attn_norm;
-    WeightView q, k, v, o;
-    QkvExtras extras;
-    const float* ffn_norm;
+    DeviceVector attn_norm;
+    QkvWeights qkv;
+    WeightView o;
+    DeviceVector ffn_norm;
     WeightView gate, up, down;
   };
   [[nodiscard]] Activation op_by_op(int64_t rows);
   [[nodiscard]] Activation attention_op_by_op(int64_t index, Activation x);
   [[nodiscard]] Activation ffn_op_by_op(const Layer& layer, Activation x);
   [[nodiscard]] Activation fused(int64_t rows);
-  [[nodiscard]] Activation norm(Tensor x, const float* weight);
-  [[nodiscard]] Activation residual_norm(Tensor x, Tensor residual, const float* weight);
+  void fused_layer(size_t index, NormedInput& in);
+  [[nodiscard]] Activation scratch_of(int64_t rows, int64_t columns);
+  /// out.residual += x W^T of all ranks, and its norm.
+  void fused_residual(Tensor x, const WeightView& w, const NormedInput& out, NormUse use);
+  [[nodiscard]] Activation norm(Tensor x, DeviceVector weight);
   [[nodiscard]] Activation product(Tensor x, const WeightView& w);
   [[nodiscard]] Activation product_of_all_ranks(Tensor x, const WeightView& w);
 
@@ -60,7 +66,7 @@ class Forward {
   int64_t vocab_size_;
   WeightView embed_;
   WeightView lm_head_;
-  const float* final_norm_;
+  DeviceVector final_norm_;
   std::vector<Layer> layers_;
 };
 

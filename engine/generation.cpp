@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
+#include <deque>
+#include <iterator>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +34,18 @@ class PhaseScope {
   ActivitySink* sink_;
 };
 
+/// A step that was issued and whose tokens are not delivered yet.
+struct Flight {
+  struct Sample {
+    int64_t request = 0;
+    int64_t slot = 0;
+  };
+  PhaseKind kind = PhaseKind::kDecode;
+  int64_t index = 0;   // of steps of its kind
+  int64_t tokens = 0;  // read (prefill) or produced (decode)
+  std::vector<Sample> samples;
+};
+
 class Generation {
  public:
   Generation(Executor& executor, const EngineOptions& options, std::span<const Request> requests,
@@ -40,9 +54,11 @@ class Generation {
         requests_(requests),
         scheduler_(options.scheduler()),
         clients_(options.max_batch),
+        most_in_flight_(options.features.has(RuntimeFeature::kOverlap) ? 2 : 1),
         eos_token_id_(eos_token_id),
         sink_(sink) {
     result_.requests.resize(requests.size());
+    states_.resize(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto count = static_cast<size_t>(requests[i].max_new_tokens);
       result_.requests[i].tokens.reserve(count);
@@ -60,16 +76,14 @@ class Generation {
     while (true) {
       submit_arrivals();
       const Scheduler::Plan& plan = scheduler_.next();
-      for (const Scheduler::Preemption& p : plan.preempted) {
-        executor_.clear(p.slot);
-        ++result_.requests[p.request].preemptions;
-      }
-      if (!plan.slices.empty()) {
-        step(plan);
-      } else if (next_arrival_ < arrivals_.size()) {
-        sleep_until(arrival_ns(next_arrival_));
+      preempt(plan.preempted);
+      if (launch(plan)) {
+        while (std::ssize(flights_) >= most_in_flight_) deliver();
+      } else if (!flights_.empty()) {
+        deliver();
       } else if (scheduler_.idle()) {
-        break;
+        if (next_arrival_ == arrivals_.size()) break;
+        sleep_until(arrival_ns(next_arrival_));
       }
     }
     result_.end_ns = now_ns();
@@ -104,73 +118,135 @@ class Generation {
     }
   }
 
-  /// Token `position` of a sequence: of its prompt, or one that it produced.
-  [[nodiscard]] int32_t token(int64_t request, int64_t position) const {
-    const std::vector<int32_t>& prompt = requests_[request].prompt;
-    const auto length = static_cast<int64_t>(prompt.size());
-    return position < length ? prompt[position]
-                             : result_.requests[request].tokens[position - length];
+  /// A preempted sequence reads its tokens again, so all of them must be known.
+  void preempt(const std::vector<Scheduler::Preemption>& preempted) {
+    for (const Scheduler::Preemption& p : preempted) {
+      executor_.clear(p.slot);
+      ++result_.requests[p.request].preemptions;
+    }
+    while (!preempted.empty() && !flights_.empty()) deliver();
   }
 
-  void step(const Scheduler::Plan& plan) {
-    fill(plan);
-    const bool decode = plan.prompt_tokens == 0;
-    const auto tokens = decode ? static_cast<int64_t>(plan.slices.size()) : plan.prompt_tokens;
-    chosen_.resize(sampled_rows_.size());
-    {
-      const PhaseScope phase(sink_, decode ? PhaseKind::kDecode : PhaseKind::kPrefill,
-                             decode ? result_.decode_steps : result_.prefill_steps, tokens);
-      executor_.run({tokens_, positions_, sequences_}, sampled_rows_, chosen_);
-      ++(decode ? result_.decode_steps : result_.prefill_steps);
-      deliver(plan);
-    }
+  /// Token `position` of a sequence in `slot`: of its prompt, or one that it produced; the newest
+  /// may still be on the device.
+  [[nodiscard]] int32_t token(const Scheduler::Slice& slice, int64_t position) const {
+    const std::vector<int32_t>& prompt = requests_[slice.request].prompt;
+    const std::vector<int32_t>& output = result_.requests[slice.request].tokens;
+    const auto length = static_cast<int64_t>(prompt.size());
+    if (position < length) return prompt[position];
+    if (position - length < std::ssize(output)) return output[position - length];
+    return static_cast<int32_t>(-1 - slice.slot);
+  }
+
+  /// Issues the planned step. False if there is nothing to compute.
+  bool launch(const Scheduler::Plan& plan) {
+    Flight flight = fill(plan);
+    if (sequences_.empty()) return false;
+    const bool first = flights_.empty();
+    flights_.push_back(std::move(flight));
+    if (first) open_phase();
+    executor_.launch({tokens_, positions_, sequences_, sampled_});
+    for (const Flight::Sample& sample : flights_.back().samples) schedule_next(sample);
+    return true;
   }
 
   /// Lays the rows of the plan's slices one after another.
-  void fill(const Scheduler::Plan& plan) {
+  Flight fill(const Scheduler::Plan& plan) {
     tokens_.clear();
     positions_.clear();
     sequences_.clear();
-    sampled_rows_.clear();
+    sampled_.clear();
+    Flight flight;
     const int64_t now = now_ns();
     for (const Scheduler::Slice& slice : plan.slices) {
+      if (states_[slice.request].ended) continue;  // its stop token came while it was preempted
       RequestResult& result = result_.requests[slice.request];
       if (slice.first_position == 0 && result.preemptions == 0) result.admit_ns = now;
       sequences_.push_back({slice.slot, slice.first_position, slice.num_tokens});
-      for (int64_t i = 0; i < slice.num_tokens; ++i) {
-        tokens_.push_back(token(slice.request, slice.first_position + i));
-        positions_.push_back(static_cast<int32_t>(slice.first_position + i));
+      const int64_t end = slice.first_position + slice.num_tokens;
+      for (int64_t position = slice.first_position; position < end; ++position) {
+        tokens_.push_back(token(slice, position));
+        positions_.push_back(static_cast<int32_t>(position));
       }
-      if (slice.samples) sampled_rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
+      if (!slice.samples) continue;
+      sampled_.push_back({std::ssize(tokens_) - 1,
+                          static_cast<int32_t>(slice.slot),
+                          {static_cast<int32_t>(slice.request), static_cast<int32_t>(end)}});
+      flight.samples.push_back({slice.request, slice.slot});
+    }
+    const bool decode = plan.prompt_tokens == 0;
+    flight.kind = decode ? PhaseKind::kDecode : PhaseKind::kPrefill;
+    flight.tokens = decode ? std::ssize(sequences_) : plan.prompt_tokens;
+    if (!sequences_.empty()) {
+      flight.index = (decode ? result_.decode_steps : result_.prefill_steps)++;
+    }
+    return flight;
+  }
+
+  /// The scheduler goes on as if the token were known. A sequence that has all its tokens gives up
+  /// its slot at once: what is issued from now on runs after this step.
+  void schedule_next(const Flight::Sample& sample) {
+    State& state = states_[sample.request];
+    if (++state.issued < requests_[sample.request].max_new_tokens) {
+      scheduler_.advance(sample.slot);
+    } else {
+      state.left = true;
+      scheduler_.finish(sample.slot);
+      executor_.clear(sample.slot);
     }
   }
 
-  /// Hands one token to each request that was sampled and retires those that are complete.
-  void deliver(const Scheduler::Plan& plan) {
-    const int64_t delivered_ns = now_ns();
-    size_t sample = 0;
-    for (const Scheduler::Slice& slice : plan.slices) {
-      if (!slice.samples) continue;
-      const int32_t token_id = chosen_[sample++];
-      const Request& request = requests_[slice.request];
-      RequestResult& result = result_.requests[slice.request];
-      result.tokens.push_back(token_id);
-      result.token_ns.push_back(delivered_ns);
-      const bool stopped = !request.ignore_eos && token_id == eos_token_id_;
-      if (!stopped && static_cast<int64_t>(result.tokens.size()) < request.max_new_tokens) {
-        scheduler_.advance(slice.slot);
-        continue;
-      }
-      scheduler_.finish(slice.slot);
-      executor_.clear(slice.slot);
-      if (!request.arrival_ns) submit_next(delivered_ns);
+  /// Hands the oldest step's tokens to their requests.
+  void deliver() {
+    const Flight flight = std::move(flights_.front());
+    chosen_.resize(flight.samples.size());
+    if (!chosen_.empty()) {
+      executor_.fetch(chosen_);
+    } else if (sink_ != nullptr) {
+      executor_.wait();  // so that the phase ends with the step
     }
+    const int64_t delivered_ns = now_ns();
+    for (size_t i = 0; i < flight.samples.size(); ++i) {
+      take(flight.samples[i].request, chosen_[i], delivered_ns);
+    }
+    phase_.reset();
+    flights_.pop_front();
+    if (!flights_.empty()) open_phase();
   }
+
+  void take(int64_t index, int32_t token_id, int64_t delivered_ns) {
+    State& state = states_[index];
+    if (state.ended) return;  // computed before its stop token was known
+    const Request& request = requests_[index];
+    RequestResult& result = result_.requests[index];
+    result.tokens.push_back(token_id);
+    result.token_ns.push_back(delivered_ns);
+    const bool stopped = !request.ignore_eos && token_id == eos_token_id_;
+    if (!stopped && std::ssize(result.tokens) < request.max_new_tokens) return;
+    state.ended = true;
+    if (!state.left) {
+      const std::optional<int64_t> slot = scheduler_.cancel(index);
+      if (slot) executor_.clear(*slot);
+    }
+    if (!request.arrival_ns) submit_next(delivered_ns);
+  }
+
+  void open_phase() {
+    const Flight& flight = flights_.front();
+    phase_.emplace(sink_, flight.kind, flight.index, flight.tokens);
+  }
+
+  struct State {
+    int64_t issued = 0;  // tokens whose step was issued
+    bool left = false;   // the scheduler knows it no more
+    bool ended = false;  // all its tokens are delivered
+  };
 
   Executor& executor_;
   std::span<const Request> requests_;
   Scheduler scheduler_;
   int64_t clients_;
+  int64_t most_in_flight_;
   std::optional<int32_t> eos_token_id_;
   ActivitySink* sink_;
   GenerateResult result_;
@@ -178,11 +254,14 @@ class Generation {
   std::vector<size_t> arrivals_;     // requests with one, by time
   size_t next_closed_ = 0;
   size_t next_arrival_ = 0;
+  std::vector<State> states_;  // [requests]
+  std::deque<Flight> flights_;
+  std::optional<PhaseScope> phase_;  // of the oldest flight
   // The current step, kept between steps so that the fast runtime allocates nothing.
   std::vector<int32_t> tokens_;
   std::vector<int32_t> positions_;
   std::vector<StepSequence> sequences_;
-  std::vector<int64_t> sampled_rows_;
+  std::vector<SampledRow> sampled_;
   std::vector<int32_t> chosen_;
 };
 

@@ -9,65 +9,44 @@
 
 namespace triptych {
 
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 PagedKvCache::PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size, int64_t num_pages)
     : ops_(ops),
       shape_(shape),
-      page_size_(page_size),
-      pages_per_slot_(ceil_div(shape.max_sequence, page_size)),
-      num_pages_(num_pages),
-      pool_bytes_(num_pages_ * page_size * shape.token_bytes()),
-      free_(static_cast<size_t>(num_pages_)),
-      slots_(static_cast<size_t>(shape.max_batch)) {
-  for (int64_t i = 0; i < num_pages_; ++i) free_[i] = static_cast<int32_t>(num_pages_ - 1 - i);
-  for (Slot& slot : slots_) {
-    slot.ids.reserve(static_cast<size_t>(pages_per_slot_));
-    slot.k.resize(static_cast<size_t>(shape.num_layers * pages_per_slot_));
-    slot.v.resize(slot.k.size());
+      table_(shape.max_batch, shape.max_sequence, page_size, num_pages),
+      pool_bytes_(num_pages * page_size * shape.token_bytes()),
+      addresses_(static_cast<size_t>(shape.max_batch)) {
+  for (Addresses& addresses : addresses_) {
+    addresses.k.resize(static_cast<size_t>(shape.num_layers * table_.pages_per_slot()));
+    addresses.v.resize(addresses.k.size());
   }
-  pool_ = ops.allocate(pool_bytes_);  // last: nothing after it can throw
+  pool_ = ops.allocate_pool(pool_bytes_);  // last: nothing after it can throw
 }
 
-PagedKvCache::~PagedKvCache() { ops_.release(pool_, pool_bytes_); }
+PagedKvCache::~PagedKvCache() { ops_.release_pool(pool_, pool_bytes_); }
 
 Half* PagedKvCache::address(int64_t layer, int64_t which, int32_t id) const {
-  const int64_t page = (layer * 2 + which) * num_pages_ + id;
-  return reinterpret_cast<Half*>(pool_) + page * page_size_ * shape_.kv_columns;
+  const int64_t page = (layer * 2 + which) * table_.num_pages() + id;
+  return reinterpret_cast<Half*>(pool_) + page * table_.page_size() * shape_.kv_columns;
 }
 
 void PagedKvCache::extend(int64_t slot, int64_t count) {
-  Slot& s = slots_[slot];
-  s.length += count;
-  TRIPTYCH_CHECK(s.length <= shape_.max_sequence, "sequence longer than its cache");
-  while (static_cast<int64_t>(s.ids.size()) * page_size_ < s.length) {
-    TRIPTYCH_CHECK(!free_.empty(), "more tokens than the pool has pages for");
-    const int32_t id = free_.back();
-    free_.pop_back();
-    const auto index = static_cast<int64_t>(s.ids.size());
-    s.ids.push_back(id);
+  const size_t held = table_.ids(slot).size();
+  table_.extend(slot, count);
+  const std::span<const int32_t> ids = table_.ids(slot);
+  Addresses& addresses = addresses_[slot];
+  for (size_t page = held; page < ids.size(); ++page) {
     for (int64_t layer = 0; layer < shape_.num_layers; ++layer) {
-      s.k[layer * pages_per_slot_ + index] = address(layer, 0, id);
-      s.v[layer * pages_per_slot_ + index] = address(layer, 1, id);
+      const size_t at = static_cast<size_t>(layer * table_.pages_per_slot()) + page;
+      addresses.k[at] = address(layer, 0, ids[page]);
+      addresses.v[at] = address(layer, 1, ids[page]);
     }
   }
 }
 
 KvPages PagedKvCache::pages(int64_t slot, int64_t layer) const {
-  const Slot& s = slots_[slot];
-  const int64_t first = layer * pages_per_slot_;
-  return {s.k.data() + first, s.v.data() + first, page_size_};
-}
-
-void PagedKvCache::clear(int64_t slot) noexcept {
-  Slot& s = slots_[slot];
-  free_.insert(free_.end(), s.ids.rbegin(), s.ids.rend());  // capacity is there since construction
-  s.ids.clear();
-  s.length = 0;
+  const Addresses& addresses = addresses_[slot];
+  const int64_t first = layer * table_.pages_per_slot();
+  return {addresses.k.data() + first, addresses.v.data() + first, table_.page_size()};
 }
 
 ContiguousKvCache::ContiguousKvCache(Ops& ops, const KvShape& shape)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/ops.h"
+#include "engine/page_table.h"
 #include "kernels/common/half.h"
 
 namespace triptych {
@@ -40,10 +41,6 @@ class KvCache {
 
   /// Makes the slot's sequence `count` tokens longer. Precondition: it stays within max_sequence.
   virtual void extend(int64_t slot, int64_t count) = 0;
-  /// Called once per step, sequence and layer before the new tokens are written there.
-  virtual void prepare_layer(int64_t slot, int64_t layer) = 0;
-  /// Valid until the next extend, prepare_layer or clear of this slot.
-  [[nodiscard]] virtual KvPages pages(int64_t slot, int64_t layer) const = 0;
   [[nodiscard]] virtual int64_t length(int64_t slot) const = 0;
   /// Forgets the slot's sequence; its memory is free again.
   virtual void clear(int64_t slot) noexcept = 0;
@@ -53,10 +50,19 @@ class KvCache {
   virtual void reset_peak() = 0;
 };
 
+/// A cache that the CPU's operations read and write.
+class HostKvCache : public KvCache {
+ public:
+  /// Called once per step, sequence and layer before the new tokens are written there.
+  virtual void prepare_layer(int64_t slot, int64_t layer) = 0;
+  /// Valid until the next extend, prepare_layer or clear of this slot.
+  [[nodiscard]] virtual KvPages pages(int64_t slot, int64_t layer) const = 0;
+};
+
 /// Pages of `page_size` tokens from one pool of `num_pages` that is allocated here; the caller sees
 /// to it (Scheduler) that the sequences never need more. Pool: [num_layers][keys,
 /// values][page][page_size][kv_columns] f16. A page id holds the same page of every layer.
-class PagedKvCache final : public KvCache {
+class PagedKvCache final : public HostKvCache {
  public:
   PagedKvCache(Ops& ops, const KvShape& shape, int64_t page_size, int64_t num_pages);
   ~PagedKvCache() override;
@@ -66,39 +72,34 @@ class PagedKvCache final : public KvCache {
   void extend(int64_t slot, int64_t count) override;
   void prepare_layer(int64_t, int64_t) override {}
   [[nodiscard]] KvPages pages(int64_t slot, int64_t layer) const override;
-  [[nodiscard]] int64_t length(int64_t slot) const override { return slots_[slot].length; }
-  void clear(int64_t slot) noexcept override;
+  [[nodiscard]] int64_t length(int64_t slot) const override { return table_.length(slot); }
+  void clear(int64_t slot) noexcept override { table_.clear(slot); }
   [[nodiscard]] int64_t peak_bytes() const override { return pool_bytes_; }
   void reset_peak() override {}
 
   /// Page ids of the slot's sequence, in order.
-  [[nodiscard]] std::span<const int32_t> page_ids(int64_t slot) const { return slots_[slot].ids; }
-  [[nodiscard]] int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+  [[nodiscard]] std::span<const int32_t> page_ids(int64_t slot) const { return table_.ids(slot); }
+  [[nodiscard]] int64_t free_pages() const { return table_.free_pages(); }
 
  private:
-  struct Slot {
-    int64_t length = 0;
-    std::vector<int32_t> ids;
-    std::vector<Half*> k;  // [num_layers][pages_per_slot_]
+  struct Addresses {
+    std::vector<Half*> k;  // [num_layers][pages_per_slot]
     std::vector<Half*> v;
   };
   [[nodiscard]] Half* address(int64_t layer, int64_t which, int32_t id) const;
 
   Ops& ops_;
   KvShape shape_;
-  int64_t page_size_;
-  int64_t pages_per_slot_;
-  int64_t num_pages_;
+  PageTable table_;
   int64_t pool_bytes_;
   std::byte* pool_;
-  std::vector<int32_t> free_;  // taken from the back
-  std::vector<Slot> slots_;
+  std::vector<Addresses> addresses_;  // [slot]
 };
 
 /// One buffer of keys and one of values per sequence and layer. Every step allocates buffers of
 /// length + new tokens and copies the old ones over, as concatenation of tensors does; old and new
 /// exist side by side during the copy.
-class ContiguousKvCache final : public KvCache {
+class ContiguousKvCache final : public HostKvCache {
  public:
   ContiguousKvCache(Ops& ops, const KvShape& shape);
   ~ContiguousKvCache() override;

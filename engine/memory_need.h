@@ -30,8 +30,16 @@ struct MemoryNeed {
 /// Installed memory of this machine.
 [[nodiscard]] double machine_memory_bytes();
 
-/// Errors: kOutOfMemory with the arithmetic when `need` exceeds `machine_bytes`, so that a user
-/// reads numbers and the kernel's out-of-memory killer has nothing to do.
-[[nodiscard]] Status check_memory(const MemoryNeed& need, double machine_bytes);
+/// Most that an engine with these options may take: its limit, or what its device has.
+[[nodiscard]] double memory_limit_bytes(const EngineOptions& options);
+
+/// With paged_kv, a limit and no KV budget: the budget becomes what the limit leaves beside weights
+/// and activations, at most what every slot needs. Otherwise the options as they are.
+[[nodiscard]] EngineOptions fit_kv_budget(
+    std::span<const std::shared_ptr<const ModelWeights>> shards, const EngineOptions& options);
+
+/// Errors: kOutOfMemory with the arithmetic when `need` exceeds `limit_bytes`, so that a user reads
+/// numbers and the kernel's out-of-memory killer has nothing to do.
+[[nodiscard]] Status check_memory(const MemoryNeed& need, double limit_bytes);
 
 }  // namespace triptych

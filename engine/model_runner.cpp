@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/activations.h"
-#include "engine/ops_cpu.h"
+#include "engine/device.h"
 
 namespace triptych {
 
@@ -20,11 +20,23 @@ ForwardShape forward_shape(const RuntimeFeatures& features) {
   return features.has(RuntimeFeature::kFused) ? ForwardShape::kFused : ForwardShape::kOpByOp;
 }
 
-bool contiguous(std::span<const int64_t> rows) {
-  return rows.back() - rows.front() + 1 == static_cast<int64_t>(rows.size());
+bool contiguous(std::span<const SampledRow> rows) {
+  return rows.back().row - rows.front().row + 1 == static_cast<int64_t>(rows.size());
+}
+
+/// One new token of every sequence, and a choice after each: what a graph can stand for.
+bool is_decode(const Step& step) {
+  return step.sampled.size() == step.sequences.size() &&
+         step.tokens.size() == step.sequences.size();
 }
 
 }  // namespace
+
+int64_t padded_batch(int64_t batch, int64_t max_batch) {
+  int64_t size = 1;
+  while (size < batch) size += size < 8 ? size : size < 32 ? 8 : 16;
+  return std::min(size, std::max(batch, max_batch));
+}
 
 KvShape kv_shape(const ModelConfig& config, const EngineOptions& options) {
   return {.num_layers = config.num_layers,
@@ -38,14 +50,17 @@ ModelRunner::ModelRunner(std::shared_ptr<const ModelWeights> weights, const Engi
     : weights_(std::move(weights)),
       options_(options),
       communicator_(communicator),
-      ops_(make_cpu_ops(weights_->config, pool)),
+      ops_(make_ops(*weights_, options_, pool)),
       activations_(make_activations()),
       score_logits_(make_heap_activations(*ops_)),
       cache_(make_cache()),
       forward_(*weights_, forward_shape(options.features), *ops_, *activations_, communicator),
-      sampler_(*ops_, options.features.has(RuntimeFeature::kDeviceSampling)
-                          ? SamplingPlace::kDevice
-                          : SamplingPlace::kHost) {}
+      sampler_(*ops_,
+               options.features.has(RuntimeFeature::kDeviceSampling) ? SamplingPlace::kDevice
+                                                                     : SamplingPlace::kHost,
+               options.sampling, pool) {}
+
+ModelRunner::~ModelRunner() = default;
 
 void ModelRunner::set_sink(ActivitySink* sink) {
   sink_ = sink;
@@ -53,26 +68,55 @@ void ModelRunner::set_sink(ActivitySink* sink) {
   if (communicator_ != nullptr) communicator_->set_sink(sink);
 }
 
-void ModelRunner::run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen) {
-  const Activation hidden =
-      forward_.hidden({step.tokens, step.positions, step.sequences, cache_.get()});
-  if (rows.empty()) return;
-  Tensor wanted = hidden.tensor();
-  Activation gathered;
-  if (contiguous(rows)) {
-    wanted = wanted.slice(rows.front(), static_cast<int64_t>(rows.size()));
-  } else {
-    gathered = activations_->allocate(static_cast<int64_t>(rows.size()), wanted.columns);
-    ops_->gather_rows(wanted, rows, gathered);
-    wanted = gathered;
+void ModelRunner::launch(const Step& given) {
+  Step step = given;
+  step.cache = cache_.get();
+  const bool recorded = options_.features.has(RuntimeFeature::kGraph) && is_decode(step);
+  if (recorded) step.padded_rows = padded_batch(step.rows(), options_.max_batch);
+  forward_.begin(step);
+  if (!recorded) {
+    const Activation logits = issue(step);
+    return choose_on_host(step, logits);
   }
-  const Activation logits = forward_.logits(wanted, *activations_);
-  if (is_first()) sampler_.sample(logits, chosen, sink_);
+  // The arena is free again when the body ends, but nothing is written to it before the logits of
+  // the graph are read.
+  const int64_t key = step.rows();
+  ops_->run_recorded(key, [&] { recorded_logits_[key] = issue(step).tensor(); });
+  choose_on_host(step, recorded_logits_[key]);
 }
 
+void ModelRunner::choose_on_host(const Step& step, Tensor logits) {
+  if (logits.data == nullptr || !is_first()) return;
+  const auto count = static_cast<int64_t>(step.sampled.size());
+  sampler_.sample(logits.slice(0, count), step.sampled, sink_);
+}
+
+Activation ModelRunner::issue(const Step& step) {
+  const Activation hidden = forward_.hidden(step.rows());
+  if (step.sampled.empty()) return {};
+  Tensor wanted = hidden.tensor();
+  Activation gathered;
+  if (!is_decode(step)) {
+    const auto count = static_cast<int64_t>(step.sampled.size());
+    if (contiguous(step.sampled)) {
+      wanted = wanted.slice(step.sampled.front().row, count);
+    } else {
+      gathered = activations_->allocate(count, wanted.columns);
+      ops_->gather_sampled(wanted, gathered);
+      wanted = gathered;
+    }
+  }
+  Activation logits = forward_.logits(wanted, *activations_);
+  if (sampler_.place() == SamplingPlace::kHost) return logits;
+  if (is_first()) sampler_.sample(logits, step.sampled, sink_);
+  return {};
+}
+
+void ModelRunner::fetch(std::span<int32_t> chosen) { sampler_.fetch(chosen); }
+
 void ModelRunner::score(const Step& step, const RowVisitor& visit) {
-  const Activation hidden =
-      forward_.hidden({step.tokens, step.positions, step.sequences, cache_.get()});
+  forward_.begin({step.tokens, step.positions, step.sequences, {}, cache_.get()});
+  const Activation hidden = forward_.hidden(step.rows());
   const int64_t vocab_size = weights_->config.vocab_size;
   const int64_t rows = step.rows();
   if (is_first()) {
@@ -98,16 +142,14 @@ void ModelRunner::reset_peaks() {
 std::unique_ptr<ActivationMemory> ModelRunner::make_activations() {
   if (!options_.features.has(RuntimeFeature::kArena)) return make_heap_activations(*ops_);
   return make_arena_activations(
-      *ops_, Forward::arena_bytes(*weights_, forward_shape(options_.features),
-                                  ops_->element_bytes(), options_.max_rows(), options_.max_batch));
+      *ops_, Forward::arena_bytes(*weights_, forward_shape(options_.features), options_.device,
+                                  options_.max_rows(), options_.max_batch));
 }
 
 std::unique_ptr<KvCache> ModelRunner::make_cache() {
-  const KvShape shape = kv_shape(weights_->config, options_);
-  if (!options_.features.has(RuntimeFeature::kPagedKv)) {
-    return std::make_unique<ContiguousKvCache>(*ops_, shape);
-  }
-  return std::make_unique<PagedKvCache>(*ops_, shape, options_.page_size, options_.kv_pages());
+  const bool paged = options_.features.has(RuntimeFeature::kPagedKv);
+  return ops_->make_cache(kv_shape(weights_->config, options_), paged ? options_.page_size : 0,
+                          paged ? options_.kv_pages() : 0);
 }
 
 // Products of sizes that a user may choose at will are formed in double: they may exceed 2^63.
@@ -120,8 +162,8 @@ ModelRunner::Sizes ModelRunner::sizes(const ModelWeights& weights, const EngineO
     pages = std::min(pages, static_cast<double>(options.kv_cache_tokens) / unit + 1);
   }
   const ForwardShape shape = forward_shape(options.features);
-  const int64_t row = Forward::arena_bytes(weights, shape, sizeof(float), 1, 0);
-  const int64_t logits = Forward::arena_bytes(weights, shape, sizeof(float), 1, 1) - row;
+  const int64_t row = Forward::arena_bytes(weights, shape, options.device, 1, 0);
+  const int64_t logits = Forward::arena_bytes(weights, shape, options.device, 1, 1) - row;
   return {.kv_bytes = pages * unit * token,
           .activation_bytes = static_cast<double>(options.max_rows()) * static_cast<double>(row) +
                               static_cast<double>(options.max_batch) * static_cast<double>(logits)};

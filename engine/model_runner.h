@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,6 +21,10 @@
 
 namespace triptych {
 
+/// Rows that a decode step of `batch` sequences is computed with when it is a graph: one of a few
+/// sizes, so that few graphs serve every batch; at most max_batch.
+[[nodiscard]] int64_t padded_batch(int64_t batch, int64_t max_batch);
+
 /// Logits of one row of a step; `row` counts from the step's first.
 using RowVisitor = std::function<void(int64_t row, std::span<const float> logits)>;
 
@@ -27,18 +32,25 @@ class ModelRunner {
  public:
   /// Keeps references to `pool`, which two runners may share if they never run at the same time,
   /// and to `communicator`: null, or `weights` are the shard of its rank. Throws std::bad_alloc.
+  /// DeviceError when the device fails.
   ModelRunner(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
               cpu::ThreadPool& pool, Communicator* communicator = nullptr);
+  ~ModelRunner();
 
   /// Operations are reported to `sink` from now on; null turns reporting off.
   void set_sink(ActivitySink* sink);
 
-  /// Reads the step's tokens into the cache and chooses the token after each of `rows` (indices
-  /// into the step, ascending; may be empty). `step.cache` is ignored. Ranks but 0 leave `chosen`
-  /// alone. Throws std::bad_alloc and CommunicationAborted.
-  void run(const Step& step, std::span<const int64_t> rows, std::span<int32_t> chosen);
+  /// Issues a step: reads its tokens into the cache and chooses the token after each sampled row.
+  /// `step.cache` is ignored. Throws std::bad_alloc, DeviceError and CommunicationAborted.
+  void launch(const Step& step);
+  /// Waits for the oldest launch() that sampled and was not fetched yet: its tokens, in the order
+  /// of its sampled rows. For rank 0 only. Throws DeviceError.
+  void fetch(std::span<int32_t> chosen);
+  /// Waits until everything issued is done; tokens that were not fetched are dropped. Throws
+  /// DeviceError.
+  void wait() { ops_->wait(); }
   /// Reads the step's tokens into the cache and visits the logits of every row, on rank 0 only.
-  /// Throws as run().
+  /// Throws as launch().
   void score(const Step& step, const RowVisitor& visit);
   /// Forgets the sequence in `slot`.
   void clear(int64_t slot) noexcept { cache_->clear(slot); }
@@ -59,6 +71,9 @@ class ModelRunner {
  private:
   [[nodiscard]] std::unique_ptr<ActivationMemory> make_activations();
   [[nodiscard]] std::unique_ptr<KvCache> make_cache();
+  /// Issues all of a step but a choice on the host, whose logits it returns.
+  [[nodiscard]] Activation issue(const Step& step);
+  void choose_on_host(const Step& step, Tensor logits);
   [[nodiscard]] bool is_first() const {
     return communicator_ == nullptr || communicator_->rank() == 0;
   }
@@ -73,7 +88,8 @@ class ModelRunner {
   Forward forward_;
   Sampler sampler_;
   ActivitySink* sink_ = nullptr;
-  std::vector<float> score_host_;  // [kScoreRows, vocab_size], kept between steps
+  std::vector<float> score_host_;              // [kScoreRows, vocab_size], kept between steps
+  std::map<int64_t, Tensor> recorded_logits_;  // by key of the graph that computes them
 };
 
 /// The cache that `options` ask for.

@@ -3,6 +3,7 @@
 #include "engine/ops_cpu.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -14,6 +15,7 @@
 #include "engine/kv_cache.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/sampling.h"
 
 namespace triptych {
 
@@ -28,6 +30,7 @@ constexpr int64_t kSerialElements = 16384;
 constexpr int64_t kRopeWeight = 4;
 
 float* f32(const Tensor& tensor) { return static_cast<float*>(tensor.data); }
+const float* f32(DeviceVector vector) { return static_cast<const float*>(vector); }
 
 class CpuOps final : public Ops {
  public:
@@ -49,7 +52,7 @@ class CpuOps final : public Ops {
     sink_ = sink;
     pool_.set_measure_wait(sink != nullptr);
   }
-  int64_t element_bytes() const override { return sizeof(float); }
+  DeviceKind device() const override { return DeviceKind::kCpu; }
 
   std::byte* allocate(int64_t bytes) override {
     std::byte* memory = nullptr;
@@ -74,8 +77,13 @@ class CpuOps final : public Ops {
           return Info{ActivityKind::kMemcpy, name, 2 * bytes};
         });
   }
+  std::unique_ptr<KvCache> make_cache(const KvShape& shape, int64_t page_size,
+                                      int64_t num_pages) override {
+    if (page_size == 0) return std::make_unique<ContiguousKvCache>(*this, shape);
+    return std::make_unique<PagedKvCache>(*this, shape, page_size, num_pages);
+  }
   WeightView resident(const WeightView& weights) override { return weights; }
-  const float* resident(std::span<const float> weights) override { return weights.data(); }
+  DeviceVector resident(std::span<const float> weights) override { return weights.data(); }
 
   void begin_step(const Step& step) override { step_ = step; }
 
@@ -91,11 +99,8 @@ class CpuOps final : public Ops {
         });
   }
 
-  void rms_norm(Tensor x, const float* weight, Tensor y) override {
-    norm("rms_norm", {f32(x), nullptr, weight, f32(y), x.rows, x.columns, eps_});
-  }
-  void rms_norm_residual(Tensor x, Tensor residual, const float* weight, Tensor y) override {
-    norm("rms_norm_residual", {f32(x), f32(residual), weight, f32(y), x.rows, x.columns, eps_});
+  void rms_norm(Tensor x, DeviceVector weight, Tensor y) override {
+    norm("rms_norm", {f32(x), nullptr, f32(weight), f32(y), x.rows, x.columns, eps_});
   }
 
   void linear(Tensor x, const WeightView& w, Tensor y) override {
@@ -103,31 +108,6 @@ class CpuOps final : public Ops {
     run([&] { cpu::linear(args, pool_); },
         [&] {
           return kernel(cpu::linear_kernel_name(w.dtype, x.rows), cpu::linear_cost(args).bytes());
-        });
-  }
-
-  void linear_group(Tensor x, std::span<const WeightView> w, std::span<const Tensor> y) override {
-    group_.clear();
-    for (size_t i = 0; i < w.size(); ++i) group_.push_back(linear_args(x, w[i], y[i]));
-    run([&] { cpu::linear_group(group_, pool_); },
-        [&] {
-          int64_t bytes = 0;
-          for (const cpu::LinearArgs& args : group_) bytes += cpu::linear_cost(args).bytes();
-          bytes -= static_cast<int64_t>(group_.size() - 1) * x.bytes();  // x is shared
-          return kernel(joined_names(w, x.rows), bytes);
-        });
-  }
-
-  void gate_up_swiglu(Tensor x, const WeightView& gate, const WeightView& up, Tensor y) override {
-    run(
-        [&] {
-          cpu::linear_gate_up_swiglu({f32(x), x.columns, x.rows, gate, up, f32(y), y.columns},
-                                     pool_);
-        },
-        [&] {
-          name_ = "gate_up_swiglu_";
-          name_ += dtype_info(gate.dtype).name;
-          return kernel(name_, gate.bytes() + up.bytes() + x.bytes() + y.bytes());
         });
   }
 
@@ -153,20 +133,21 @@ class CpuOps final : public Ops {
         [&] { return kernel("add", 3 * y.bytes()); });
   }
 
-  void add_bias(Tensor x, const float* bias) override {
+  void add_bias(Tensor x, DeviceVector bias) override {
     run(
         [&] {
-          for_rows(x.rows, x.columns,
-                   [&](int64_t begin, int64_t count) { bias_rows(x.slice(begin, count), bias); });
+          for_rows(x.rows, x.columns, [&](int64_t begin, int64_t count) {
+            bias_rows(x.slice(begin, count), f32(bias));
+          });
         },
         [&] { return kernel("add_bias", 2 * x.bytes() + x.row_bytes); });
   }
 
-  void qk_norm(Tensor x, const float* weight) override {
+  void qk_norm(Tensor x, DeviceVector weight) override {
     run(
         [&] {
           for_rows(x.rows, 2 * x.columns, [&](int64_t begin, int64_t count) {
-            norm_heads(x.slice(begin, count), weight);
+            norm_heads(x.slice(begin, count), f32(weight));
           });
         },
         [&] { return kernel("qk_norm", 2 * x.bytes() + head_bytes()); });
@@ -191,29 +172,11 @@ class CpuOps final : public Ops {
         [&] { return kernel("kv_append", append_bytes(k)); });
   }
 
-  void rope_kv_append(int64_t layer, const QkvExtras& extras, Tensor q, Tensor k,
-                      Tensor v) override {
-    prepare(layer);
-    run(
-        [&] {
-          for_rows(q.rows, (q.columns + k.columns) * kRopeWeight,
-                   [&](int64_t begin, int64_t count) {
-                     const Tensor q_rows = q.slice(begin, count);
-                     const Tensor k_rows = k.slice(begin, count);
-                     add_extras(extras, q_rows, k_rows, v.slice(begin, count));
-                     rotate(q_rows, begin);
-                     rotate(k_rows, begin);
-                     append(layer, k, v, begin, count);
-                   });
-        },
-        [&] { return rope_kv_append_info(extras, q, k); });
-  }
-
   void attention(int64_t layer, Tensor q, Tensor out) override {
     attention_.clear();
     int64_t row = 0;
     for (const StepSequence& s : step_.sequences) {
-      const KvPages pages = step_.cache->pages(s.slot, layer);
+      const KvPages pages = cache().pages(s.slot, layer);
       attention_.push_back({f32(q) + row * q.columns,
                             f32(out) + row * out.columns,
                             s.num_tokens,
@@ -230,12 +193,44 @@ class CpuOps final : public Ops {
         [&] { return attention_info(q, out, windows_[layer]); });
   }
 
-  void gather_rows(Tensor x, std::span<const int64_t> rows, Tensor y) override {
+  void fused_norm(const NormedInput& in) override { rms_norm(in.residual, in.weight, in.normed); }
+  void fused_qkv(int64_t layer, const NormedInput& in, const QkvWeights& weights, Tensor scratch,
+                 Tensor q) override {
+    const Tensor k{scratch.data, q.rows, weights.k.rows, scratch.row_bytes / 2};
+    const Tensor v{static_cast<std::byte*>(scratch.data) + k.bytes(), q.rows, weights.v.rows,
+                   scratch.row_bytes / 2};
+    linear_group(in.normed, std::array{weights.q, weights.k, weights.v}, std::array{q, k, v});
+    rope_kv_append(layer, weights.extras, q, k, v);
+  }
+  void fused_residual(Tensor x, const WeightView& w, const NormedInput& out, NormUse use) override {
+    linear(x, w, out.normed);
+    fused_residual_sum(out, use);
+  }
+  void fused_residual_sum(const NormedInput& out, NormUse) override {
+    norm("rms_norm_residual", {f32(out.normed), f32(out.residual), f32(out.weight), f32(out.normed),
+                               out.normed.rows, out.normed.columns, eps_});
+  }
+  void fused_gate_up(const NormedInput& in, const WeightView& gate, const WeightView& up, Tensor,
+                     Tensor y) override {
+    const Tensor x = in.normed;
     run(
         [&] {
-          for (size_t i = 0; i < rows.size(); ++i) {
-            std::memcpy(y.slice(static_cast<int64_t>(i), 1).data, x.slice(rows[i], 1).data,
-                        static_cast<size_t>(x.row_bytes));
+          cpu::linear_gate_up_swiglu({f32(x), x.columns, x.rows, gate, up, f32(y), y.columns},
+                                     pool_);
+        },
+        [&] {
+          name_ = "gate_up_swiglu_";
+          name_ += dtype_info(gate.dtype).name;
+          return kernel(name_, gate.bytes() + up.bytes() + x.bytes() + y.bytes());
+        });
+  }
+
+  void gather_sampled(Tensor x, Tensor y) override {
+    run(
+        [&] {
+          for (size_t i = 0; i < step_.sampled.size(); ++i) {
+            std::memcpy(y.slice(static_cast<int64_t>(i), 1).data,
+                        x.slice(step_.sampled[i].row, 1).data, static_cast<size_t>(x.row_bytes));
           }
         },
         [&] {
@@ -243,22 +238,26 @@ class CpuOps final : public Ops {
         });
   }
 
-  void argmax(Tensor logits) override {
+  void sample(Tensor logits, const SamplingParams& params) override {
     chosen_.resize(static_cast<size_t>(logits.rows));
+    const std::string_view name = params.greedy() ? "argmax" : "sample";
     run(
         [&] {
           for_rows(logits.rows, logits.columns, [&](int64_t begin, int64_t count) {
             for (int64_t row = begin; row < begin + count; ++row) {
-              chosen_[row] = cpu::argmax(f32(logits) + row * logits.columns, logits.columns);
+              const std::span<const float> values(f32(logits) + row * logits.columns,
+                                                  static_cast<size_t>(logits.columns));
+              chosen_[row] = sample_token(values, params, step_.sampled[row].key);
             }
           });
         },
-        [&] { return kernel("argmax", logits.bytes()); });
+        [&] { return kernel(name, logits.bytes()); });
   }
   void fetch_tokens(std::span<int32_t> out) override {
     TRIPTYCH_CHECK(out.size() == chosen_.size(), "one token per row of logits");
     std::copy(chosen_.begin(), chosen_.end(), out.begin());
   }
+  void wait() override { chosen_.clear(); }
   void logits_to_host(Tensor logits, std::span<float> out) override {
     run([&] { std::memcpy(out.data(), logits.data, static_cast<size_t>(logits.bytes())); },
         [&] {
@@ -274,6 +273,37 @@ class CpuOps final : public Ops {
   };
   static Info kernel(std::string_view name, int64_t bytes) {
     return {ActivityKind::kKernel, name, bytes};
+  }
+
+  // y[i] = x W[i]^T in one call; the numbers are those of linear().
+  void linear_group(Tensor x, std::span<const WeightView> w, std::span<const Tensor> y) {
+    group_.clear();
+    for (size_t i = 0; i < w.size(); ++i) group_.push_back(linear_args(x, w[i], y[i]));
+    run([&] { cpu::linear_group(group_, pool_); },
+        [&] {
+          int64_t bytes = 0;
+          for (const cpu::LinearArgs& args : group_) bytes += cpu::linear_cost(args).bytes();
+          bytes -= static_cast<int64_t>(group_.size() - 1) * x.bytes();  // x is shared
+          return kernel(joined_names(w, x.rows), bytes);
+        });
+  }
+
+  // add_bias and qk_norm as far as `extras` has them, rope(q), rope(k), kv_append in one call.
+  void rope_kv_append(int64_t layer, const QkvExtras& extras, Tensor q, Tensor k, Tensor v) {
+    prepare(layer);
+    run(
+        [&] {
+          for_rows(q.rows, (q.columns + k.columns) * kRopeWeight,
+                   [&](int64_t begin, int64_t count) {
+                     const Tensor q_rows = q.slice(begin, count);
+                     const Tensor k_rows = k.slice(begin, count);
+                     add_extras(extras, q_rows, k_rows, v.slice(begin, count));
+                     rotate(q_rows, begin);
+                     rotate(k_rows, begin);
+                     append(layer, k, v, begin, count);
+                   });
+        },
+        [&] { return rope_kv_append_info(extras, q, k); });
   }
 
   // Runs body(); when traced, describe() says what it was. Untraced it costs one branch.
@@ -349,13 +379,13 @@ class CpuOps final : public Ops {
 
   void add_extras(const QkvExtras& extras, Tensor q, Tensor k, Tensor v) const {
     if (extras.q_bias != nullptr) {
-      bias_rows(q, extras.q_bias);
-      bias_rows(k, extras.k_bias);
-      bias_rows(v, extras.v_bias);
+      bias_rows(q, f32(extras.q_bias));
+      bias_rows(k, f32(extras.k_bias));
+      bias_rows(v, f32(extras.v_bias));
     }
     if (extras.q_norm != nullptr) {
-      norm_heads(q, extras.q_norm);
-      norm_heads(k, extras.k_norm);
+      norm_heads(q, f32(extras.q_norm));
+      norm_heads(k, f32(extras.k_norm));
     }
   }
 
@@ -386,15 +416,17 @@ class CpuOps final : public Ops {
                .kind = rope_kind_});
   }
 
+  HostKvCache& cache() const { return static_cast<HostKvCache&>(*step_.cache); }
+
   void prepare(int64_t layer) {
-    for (const StepSequence& s : step_.sequences) step_.cache->prepare_layer(s.slot, layer);
+    for (const StepSequence& s : step_.sequences) cache().prepare_layer(s.slot, layer);
   }
 
   // Writes rows [begin, begin + count) of k and v into the cache.
   void append(int64_t layer, Tensor k, Tensor v, int64_t begin, int64_t count) {
     int64_t first_row = 0;
     for (const StepSequence& s : step_.sequences) {
-      const KvPages pages = step_.cache->pages(s.slot, layer);
+      const KvPages pages = cache().pages(s.slot, layer);
       const int64_t last = std::min(begin + count, first_row + s.num_tokens);
       for (int64_t row = std::max(begin, first_row); row < last;) {
         const int64_t position = s.first_position + row - first_row;

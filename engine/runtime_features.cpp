@@ -12,7 +12,26 @@ namespace triptych {
 namespace {
 
 bool device_has(DeviceKind device, RuntimeFeature feature) {
-  return device == DeviceKind::kCuda || feature != RuntimeFeature::kGraph;
+  return device == DeviceKind::kCuda ||
+         (feature != RuntimeFeature::kGraph && feature != RuntimeFeature::kOverlap);
+}
+
+/// A feature that is nothing without another.
+struct Need {
+  RuntimeFeature feature;
+  RuntimeFeature needs;
+  std::string_view why;
+};
+constexpr std::array<Need, 3> kNeeds = {{
+    {RuntimeFeature::kGraph, RuntimeFeature::kPagedKv,
+     "a graph reads the cache at fixed addresses"},
+    {RuntimeFeature::kGraph, RuntimeFeature::kArena, "a graph writes results at fixed addresses"},
+    {RuntimeFeature::kOverlap, RuntimeFeature::kDeviceSampling,
+     "the next step reads its tokens on the device"},
+}};
+
+std::string_view name_of(RuntimeFeature feature) {
+  return kRuntimeFeatureNames[static_cast<size_t>(feature)];
 }
 
 std::vector<std::string> known_names() {
@@ -56,6 +75,12 @@ Result<RuntimeFeatures> RuntimeFeatures::parse(std::string_view text, DeviceKind
                   "runtime feature '" + name + "' is not available on the CPU");
     }
     features.set(feature);
+  }
+  for (const Need& need : kNeeds) {
+    if (!features.has(need.feature) || features.has(need.needs)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                "runtime feature '" + std::string(name_of(need.feature)) + "' needs '" +
+                    std::string(name_of(need.needs)) + "': " + std::string(need.why));
   }
   return features;
 }

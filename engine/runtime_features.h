@@ -13,18 +13,20 @@
 namespace triptych {
 
 enum class RuntimeFeature : uint8_t {
-  kGraph,               ///< A decode step is one CUDA graph. Not available on the CPU.
-  kFused,               ///< residual+norm, QKV, gate-up+SwiGLU, RoPE+KV append are one call each.
-  kPagedKv,             ///< KV cache in fixed-size pages; off: contiguous, grown by concatenation.
+  kGraph,    ///< A decode step is one CUDA graph. Not on the CPU; needs kPagedKv and kArena.
+  kFused,    ///< residual+norm, QKV, gate-up+SwiGLU, RoPE+KV append are one call each.
+  kPagedKv,  ///< KV cache in fixed-size pages; off: contiguous, grown by concatenation.
   kContinuousBatching,  ///< A finished sequence is replaced at once; off: static batches.
   kDeviceSampling,      ///< The next token is chosen where the logits are; off: logits are copied.
   kArena,               ///< Results live in one reused arena; off: one allocation per result.
   kChunkedPrefill,      ///< Prompts are read in chunks beside decoding; off: whole, on their own.
+  kOverlap,  ///< The next step is issued before the tokens of this one are delivered. Not on the
+             ///< CPU; needs kDeviceSampling.
 };
 
-inline constexpr std::array<std::string_view, 7> kRuntimeFeatureNames = {
-    "graph",           "fused", "paged_kv",       "continuous_batching",
-    "device_sampling", "arena", "chunked_prefill"};
+inline constexpr std::array<std::string_view, 8> kRuntimeFeatureNames = {
+    "graph",           "fused", "paged_kv",        "continuous_batching",
+    "device_sampling", "arena", "chunked_prefill", "overlap"};
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
@@ -41,7 +43,8 @@ class RuntimeFeatures {
   /// Every feature that `device` has.
   [[nodiscard]] static RuntimeFeatures fast(DeviceKind device);
   /// "eager", "fast", or names joined by '+' ("fused+arena"). Errors: kInvalidArgument with the
-  /// nearest name; kUnsupported for a feature that the device does not have.
+  /// nearest name, or naming what a feature needs; kUnsupported for a feature that the device does
+  /// not have.
   [[nodiscard]] static Result<RuntimeFeatures> parse(std::string_view text, DeviceKind device);
   /// Names joined by '+' in the order of the enum; "eager" for none.
   [[nodiscard]] std::string to_string() const;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/ops.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/sampling.h"
 
 namespace triptych {
 
@@ -19,16 +21,25 @@ enum class SamplingPlace : uint8_t {
 
 class Sampler {
  public:
-  Sampler(Ops& ops, SamplingPlace place) : ops_(ops), place_(place) {}
+  /// Keeps references to `ops` and `pool`.
+  Sampler(Ops& ops, SamplingPlace place, const SamplingParams& params, cpu::ThreadPool& pool)
+      : ops_(ops), place_(place), params_(params), pool_(pool) {}
 
-  /// Greedy: out[i] = index of the largest logit of row i, the lowest index on a tie. Both places
-  /// give the same tokens. The host's choice is reported to `sink` if that is not null.
-  void sample(Tensor logits, std::span<int32_t> out, ActivitySink* sink);
+  /// Chooses the token after each sampled row of the step; row i of `logits` is that of sampled[i].
+  /// Both places choose alike. On the host it waits for the logits, and the choice is reported to
+  /// `sink` if that is not null; on the device it only issues.
+  void sample(Tensor logits, std::span<const SampledRow> sampled, ActivitySink* sink);
+  /// Waits for the tokens of the oldest sample() that was not fetched yet.
+  void fetch(std::span<int32_t> out);
+  [[nodiscard]] SamplingPlace place() const { return place_; }
 
  private:
   Ops& ops_;
   SamplingPlace place_;
+  SamplingParams params_;
+  cpu::ThreadPool& pool_;
   std::vector<float> host_;  // [rows, vocab_size], kept between steps
+  std::vector<int32_t> chosen_;
 };
 
 }  // namespace triptych

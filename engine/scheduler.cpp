@@ -130,4 +130,16 @@ void Scheduler::finish(int64_t slot) {
   taken_[slot] = false;
 }
 
+std::optional<int64_t> Scheduler::cancel(int64_t request) {
+  const auto is_it = [&](const Sequence& sequence) { return sequence.request == request; };
+  const auto running = std::find_if(running_.begin(), running_.end(), is_it);
+  if (running != running_.end()) {
+    const int64_t slot = running->slot;
+    finish(slot);
+    return slot;
+  }
+  std::erase_if(waiting_, is_it);
+  return std::nullopt;
+}
+
 }  // namespace triptych

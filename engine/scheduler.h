@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -79,6 +80,8 @@ class Scheduler {
   void advance(int64_t slot);
   /// The sequence in `slot` has ended; its slot and pages are free.
   void finish(int64_t slot);
+  /// A request that has not finished ends, wherever it is. Its slot, if it had one, is free.
+  std::optional<int64_t> cancel(int64_t request);
 
   /// Nothing waits and nothing runs.
   [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }

@@ -3,6 +3,7 @@
 #include "engine/synthetic.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -87,7 +88,7 @@ class SyntheticCheckpoint final : public Checkpoint {
   struct Tensor {
     TensorSpec spec;
     std::once_flag made;
-    std::vector<Half> values;
+    std::unique_ptr<Half[]> values;
   };
 
   void make(Tensor& tensor) const;
@@ -100,8 +101,15 @@ class SyntheticCheckpoint final : public Checkpoint {
 
 void SyntheticCheckpoint::make(Tensor& tensor) const {
   const int64_t count = tensor.spec.rows * tensor.spec.columns;
-  tensor.values.resize(static_cast<size_t>(count));
-  synthetic_values(config_, seed_, tensor.spec, 0, tensor.values);
+  // Not zeroed first: each thread is then the first to touch the pages that it fills.
+  tensor.values = std::make_unique_for_overwrite<Half[]>(static_cast<size_t>(count));
+  auto fill = [&](int64_t begin, int64_t end, int) {
+    synthetic_values(config_, seed_, tensor.spec, begin,
+                     {tensor.values.get() + begin, static_cast<size_t>(end - begin)});
+  };
+  // Starting threads costs more than a small tensor.
+  const int threads = count >= 64 * kChunk ? cpu::available_cores() : 1;
+  cpu::ThreadPool(threads).parallel_for(count, kChunk, fill);
 }
 
 Result<WeightView> SyntheticCheckpoint::tensor(std::string_view name) const {
@@ -111,7 +119,7 @@ Result<WeightView> SyntheticCheckpoint::tensor(std::string_view name) const {
   }
   Tensor& tensor = found->second;
   std::call_once(tensor.made, [&] { make(tensor); });
-  return WeightView{reinterpret_cast<const std::byte*>(tensor.values.data()), DType::kF16,
+  return WeightView{reinterpret_cast<const std::byte*>(tensor.values.get()), DType::kF16,
                     tensor.spec.rows, tensor.spec.columns};
 }
 
@@ -121,21 +129,16 @@ void synthetic_values(const ModelConfig& config, uint64_t seed, const TensorSpec
                       int64_t first, std::span<Half> out) {
   const Distribution drawn = distribution(spec, config);
   const uint64_t stream = tensor_stream(spec.name, seed);
-  auto fill = [&](int64_t begin, int64_t end, int) {
-    std::array<float, kChunk> chunk;
-    for (int64_t at = begin; at < end; at += kChunk) {
-      const int64_t size = std::min(kChunk, end - at);
-      for (int64_t i = 0; i < size; ++i) {
-        const uint64_t bits = random_bits(stream, static_cast<uint64_t>(first + at + i));
-        chunk[static_cast<size_t>(i)] = drawn.mean + drawn.sigma * near_normal(bits);
-      }
-      cpu::to_half(chunk.data(), out.data() + at, size);
-    }
-  };
+  std::array<float, kChunk> chunk;
   const auto count = static_cast<int64_t>(out.size());
-  // Starting threads costs more than a small tensor.
-  const int threads = count >= 64 * kChunk ? cpu::available_cores() : 1;
-  cpu::ThreadPool(threads).parallel_for(count, kChunk, fill);
+  for (int64_t at = 0; at < count; at += kChunk) {
+    const int64_t size = std::min(kChunk, count - at);
+    for (int64_t i = 0; i < size; ++i) {
+      const uint64_t bits = random_bits(stream, static_cast<uint64_t>(first + at + i));
+      chunk[static_cast<size_t>(i)] = drawn.mean + drawn.sigma * near_normal(bits);
+    }
+    cpu::to_half(chunk.data(), out.data() + at, size);
+  }
 }
 
 Result<std::shared_ptr<const Checkpoint>> make_synthetic(ModelConfig config, std::string identity,

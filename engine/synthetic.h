@@ -16,7 +16,7 @@ namespace triptych {
 
 /// Elements [first, first + out.size()) of the tensor, counted row by row, as the f16 numbers that
 /// a synthetic checkpoint of this config and seed holds. Any split gives the same numbers, so a
-/// file can be written without holding a tensor.
+/// tensor can be made by many threads and a file be written without holding it. Uses one thread.
 void synthetic_values(const ModelConfig& config, uint64_t seed, const TensorSpec& spec,
                       int64_t first, std::span<Half> out);
 

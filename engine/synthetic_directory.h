@@ -27,11 +27,11 @@ struct SyntheticDirectory {
 
 /// Writes config.json, the safetensors files (with an index if there are several) and, for a
 /// vocabulary of at least 256, a tokenizer of single bytes. In f32 and f16 the weights are exactly
-/// those of the synthetic checkpoint of this config and seed; bf16 rounds them. Holds a few MiB,
-/// whatever the size of the model. The directory gets its name when it is complete and on the
-/// device; after an error nothing of it is left.
-/// Errors: kInvalidArgument if `directory` exists; those of validate(); kIo (no room, with the
-/// arithmetic; what the system refuses).
+/// those of the synthetic checkpoint of this config and seed; bf16 rounds them. Uses every core and
+/// holds a few MiB for each, whatever the size of the model. The directory gets its name when it is
+/// complete and on the device; after an error nothing of it is left. Errors: kInvalidArgument if
+/// `directory` exists; those of validate(); kIo (no room, with the arithmetic; what the system
+/// refuses).
 [[nodiscard]] Result<SyntheticDirectory> write_synthetic_directory(
     const ModelConfig& config, const std::filesystem::path& directory,
     const SyntheticDirectoryOptions& options);

@@ -22,9 +22,10 @@ struct SchemeInfo {
   std::optional<DType> linear;  ///< Type of the linear layers of the blocks; none: as stored.
   std::optional<DType> table;   ///< Type of embedding and lm_head unless they keep their own.
 };
-constexpr std::array<SchemeInfo, 5> kSchemes = {{
+constexpr std::array<SchemeInfo, 6> kSchemes = {{
     {WeightScheme::kF32, "f32", DType::kF32, DType::kF32},
     {WeightScheme::kF16, "f16", DType::kF16, DType::kF16},
+    {WeightScheme::kBF16, "bf16", DType::kBF16, DType::kBF16},
     {WeightScheme::kW4A16G32, "w4a16-g32", DType::kQ4_1, DType::kF16},
     {WeightScheme::kW4A16G64, "w4a16-g64", DType::kQ4_1_G64, DType::kF16},
     {WeightScheme::kStored, "stored", {}, {}},
@@ -105,8 +106,8 @@ Result<WeightView> Loader::bring_to(const std::string& name, const WeightView& s
 
 Status Loader::convert(const std::string& name, const WeightView& stored, DType dtype,
                        std::byte* out) {
-  // Every type but f32 holds its values or its scales as f16.
-  const bool limited = dtype != DType::kF32;
+  // Every type but f32 and bf16 holds its values or its scales as f16.
+  const bool limited = dtype != DType::kF32 && dtype != DType::kBF16;
   const int64_t bytes_per_row = row_bytes(dtype, stored.columns);
   std::atomic<bool> overflow{false};
   auto rows = [&](int64_t begin, int64_t end, int) {

@@ -21,6 +21,7 @@ namespace triptych {
 enum class WeightScheme : uint8_t {
   kF32,       ///< Oracle for tests and references: every matrix as f32.
   kF16,       ///< Every matrix as f16.
+  kBF16,      ///< Every matrix as bf16.
   kW4A16G32,  ///< 4-bit codes with scale and minimum per 32 along K (kQ4_1).
   kW4A16G64,  ///< The same per 64 (kQ4_1_G64), always made by round-to-nearest.
   kStored,    ///< Every matrix exactly as the checkpoint holds it, of whatever type.

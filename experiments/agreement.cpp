@@ -23,6 +23,7 @@ struct Score {
   int64_t output_positions = 0;
   int64_t agreeing = 0;
   double max_error = 0;
+  bool compared_logits = false;
   int64_t predictions = 0;
   double nll = 0;
   std::string error;
@@ -32,7 +33,7 @@ struct Score {
 struct Sequence {
   std::vector<int32_t> tokens;                ///< Prompt and output.
   int64_t first_output = 0;                   ///< Index of the first output token in `tokens`.
-  std::vector<std::vector<float>> reference;  ///< [outputs, vocab_size]
+  std::vector<std::vector<float>> reference;  ///< [outputs, vocab_size]; empty if it gives none.
 };
 
 void score_position(int64_t position, std::span<const float> logits, bool is_baseline,
@@ -42,9 +43,14 @@ void score_position(int64_t position, std::span<const float> logits, bool is_bas
   ++score.predictions;
   const int64_t output = position + 1 - sequence.first_output;
   if (output < 0) return;
-  if (is_baseline) sequence.reference.emplace_back(logits.begin(), logits.end());
-  const std::vector<float>& reference = sequence.reference[static_cast<size_t>(output)];
   ++score.output_positions;
+  if (is_baseline) sequence.reference.emplace_back(logits.begin(), logits.end());
+  if (sequence.reference.empty()) {
+    if (argmax(logits) == target) ++score.agreeing;
+    return;
+  }
+  const std::vector<float>& reference = sequence.reference[static_cast<size_t>(output)];
+  score.compared_logits = true;
   if (argmax(logits) == argmax(reference)) ++score.agreeing;
   for (size_t i = 0; i < logits.size(); ++i) {
     score.max_error = std::max(score.max_error, std::abs(static_cast<double>(logits[i]) -
@@ -63,14 +69,35 @@ void score_sequence(Engine& engine, bool is_baseline, Sequence& sequence, Score&
   if (!status) score.error = status.error().to_string();
 }
 
+/// Compares what an engine without logits generates with what the baseline did.
+void compare_tokens(Engine& engine, bool is_baseline, std::span<const Request> requests,
+                    const GenerateResult& baseline, Score& score) {
+  const Result<GenerateResult> own =
+      is_baseline ? Result<GenerateResult>(baseline) : engine.generate(requests, nullptr);
+  if (!own) {
+    score.error = own.error().to_string();
+    return;
+  }
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const std::vector<int32_t>& expected = baseline.requests[r].tokens;
+    const std::vector<int32_t>& found = own->requests[r].tokens;
+    score.output_positions += static_cast<int64_t>(expected.size());
+    for (size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
+      if (expected[i] == found[i]) ++score.agreeing;
+    }
+  }
+}
+
 AgreementResult finish(const Score& score) {
   if (!score.error.empty()) return {std::nullopt, score.error};
   if (score.output_positions == 0) return {std::nullopt, "the baseline gave no output to compare"};
   Agreement result;
   result.token_agreement =
       static_cast<double>(score.agreeing) / static_cast<double>(score.output_positions);
-  result.max_logit_error = score.max_error;
-  result.perplexity = std::exp(score.nll / static_cast<double>(score.predictions));
+  if (score.compared_logits) result.max_logit_error = score.max_error;
+  if (score.predictions > 0) {
+    result.perplexity = std::exp(score.nll / static_cast<double>(score.predictions));
+  }
   return {result, ""};
 }
 
@@ -89,6 +116,9 @@ std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
     return std::vector<AgreementResult>(engines.size(),
                                         {std::nullopt, "baseline: " + output.error().to_string()});
   }
+  for (size_t e = 0; e < engines.size(); ++e) {
+    if (!engines[e]->can_score()) compare_tokens(*engines[e], e == 0, asked, *output, scores[e]);
+  }
   for (size_t r = 0; r < asked.size(); ++r) {
     Sequence sequence;
     sequence.tokens = asked[r].prompt;
@@ -96,7 +126,8 @@ std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
     const std::vector<int32_t>& tokens = output->requests[r].tokens;
     sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
     for (size_t e = 0; e < engines.size(); ++e) {
-      if (scores[e].error.empty()) score_sequence(*engines[e], e == 0, sequence, scores[e]);
+      if (!engines[e]->can_score() || !scores[e].error.empty()) continue;
+      score_sequence(*engines[e], e == 0, sequence, scores[e]);
       if (e == 0 && !scores[0].error.empty()) {  // nothing left to compare with
         const std::string error = "baseline: " + scores[0].error;
         for (Score& score : scores) score.error = error;

@@ -14,11 +14,15 @@
 
 namespace triptych {
 
-/// How one stack's logits compare with the baseline's, teacher-forced on the same tokens.
+/// How one stack's logits compare with the baseline's, teacher-forced on the same tokens. For an
+/// engine that gives no logits, how the tokens that it generates do: after the first that differs
+/// the contexts differ, too. Where the baseline gives none, its tokens take their place.
 struct Agreement {
   double token_agreement = 0;  ///< Share of output positions whose argmax is the baseline's.
-  double max_logit_error = 0;  ///< Largest |difference| over those positions and the vocabulary.
-  double perplexity = 0;       ///< exp(mean negative log-likelihood) of prompts and output.
+  /// Largest |difference| over those positions and the vocabulary; none unless both give logits.
+  std::optional<double> max_logit_error{};
+  /// exp(mean negative log-likelihood) of prompts and output; none without logits.
+  std::optional<double> perplexity{};
 };
 
 /// One engine of a comparison; the first that is given is the baseline.
@@ -27,7 +31,8 @@ struct AgreementResult {
   std::string error;  ///< Why there is none.
 };
 
-/// Generates with engines[0], then scores every engine on prompt + output of the baseline. At most
+/// Generates with engines[0], then scores every engine that can_score() on prompt + output of the
+/// baseline and lets the others generate. At most
 /// 4 requests with 64 output tokens each are scored: enough to see a wrong kernel, little beside
 /// the timed passes. Holds the baseline's logits of one request at a time, [64, vocab_size] f32.
 /// result[i] belongs to engines[i]; if engines[0] fails, none has an agreement.

@@ -241,6 +241,7 @@ ExitCode exit_code(ErrorCode code, ErrorSubject subject) {
     case ErrorCode::kSchemaTooNew:
       return kExitDatabase;
     case ErrorCode::kUnsupported:
+    case ErrorCode::kDeviceLost:
       return kExitUnsupported;
     case ErrorCode::kIo:
       return kExitIo;

@@ -55,6 +55,7 @@ class InterruptGuard {
 RunOptions run_options(const Arguments& arguments) {
   RunOptions options;
   options.database = arguments.database();
+  options.cache = arguments.text("cache");
   options.force = arguments.has("force");
   options.quiet = arguments.has("quiet");
   options.interrupted = &g_interrupted;
@@ -105,11 +106,15 @@ int run_resume(const Arguments& arguments, CliStreams streams) {
   return finish(resume_run(arguments.number("run"), options), options.database, streams);
 }
 
-constexpr std::array kRunOptions = {kDatabaseOption, kSetOption, kForceOption, kQuietOption};
+constexpr Option kCacheOption = {"cache", ValueKind::kFile, "DIR",
+                                 "folder for synthetic models that other engines read",
+                                 "TRIPTYCH_CACHE, or triptych in the user's cache folder"};
+constexpr std::array kRunOptions = {kDatabaseOption, kSetOption, kCacheOption, kForceOption,
+                                    kQuietOption};
 constexpr std::array kResumeOptions = {
     kDatabaseOption,
     Option{"run", ValueKind::kNumber, "ID", "run to continue", "the newest unfinished one"},
-    kQuietOption};
+    kCacheOption, kQuietOption};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "experiments/agreement.h"
+#include "experiments/command_stack.h"
 #include "experiments/summary.h"
 #include "experiments/threats.h"
 #include "experiments/trace_rows.h"
@@ -41,11 +42,13 @@ class ComparisonRun {
     TRIPTYCH_RETURN_IF_ERROR(build_requests_and_engines());
     if (context_.interrupted()) return ComparisonEnd::kInterrupted;
     TRIPTYCH_RETURN_IF_ERROR(compare_outputs());
+    if (cut_off_) return ComparisonEnd::kInterrupted;
     TRIPTYCH_TRY(ComparisonEnd end, run_blocks());
     if (end == ComparisonEnd::kInterrupted) return end;
     TRIPTYCH_TRY(end, run_traces());
     if (end == ComparisonEnd::kInterrupted) return end;
     TRIPTYCH_RETURN_IF_ERROR(store_facts());
+    if (cut_off_) return ComparisonEnd::kInterrupted;
     TRIPTYCH_RETURN_IF_ERROR(store_results());
     return ComparisonEnd::kDone;
   }
@@ -72,8 +75,14 @@ class ComparisonRun {
     return {};
   }
 
-  /// The cell stops here, with its reason in the database.
+  /// The cell stops here, with its reason in the database; unless the user cut it off, which says
+  /// nothing about it.
   Status retire(ActiveCell& cell, const Error& error) {
+    if (context_.interrupted() && !cell.data.stack.builtin()) {
+      cell.engine.reset();
+      cut_off_ = true;
+      return {};
+    }
     const bool cannot =
         error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kOutOfMemory;
     cell.data.row.status = cannot ? "skipped" : "failed";
@@ -90,10 +99,11 @@ class ComparisonRun {
   /// Cells that the machine cannot hold end before anything is loaded or built for them.
   Status skip_too_large() {
     for (ActiveCell& cell : cells_) {
-      if (!cell.data.usable() || cell.data.stack.engine != "builtin") continue;
+      if (!cell.data.usable() || !cell.data.stack.builtin()) continue;
       const Result<MemoryNeed> need = context_.shapes.need(cell.data.stack, workload_);
       if (!need) continue;  // building the engine tells why
-      const Status fits = check_memory(*need, context_.options.memory_bytes);
+      const Status fits = check_memory(
+          *need, cell_memory_bytes(cell.data.stack, workload_, context_.options.memory_bytes));
       if (!fits) TRIPTYCH_RETURN_IF_ERROR(retire(cell, fits.error()));
     }
     return {};
@@ -133,11 +143,20 @@ class ComparisonRun {
   }
 
   Result<std::unique_ptr<Engine>> build_engine(const StackSpec& stack) {
-    if (stack.engine != "builtin") {
-      return fail(ErrorCode::kUnsupported, "this build has no engine '" + stack.engine + "'");
-    }
+    if (!stack.builtin()) return build_command_engine(stack);
     TRIPTYCH_TRY(auto weights, context_.weights.load(stack.weights));
     return context_.options.make_engine(std::move(weights), engine_options(stack, workload_));
+  }
+
+  Result<std::unique_ptr<Engine>> build_command_engine(const StackSpec& stack) {
+    TRIPTYCH_TRY(auto shapes, context_.shapes.weights(stack.weights));
+    TRIPTYCH_TRY(const auto model,
+                 external_model_path(context_.prepared.model, *context_.prepared.checkpoint,
+                                     context_.options.cache));
+    TRIPTYCH_TRY(CommandEngineOptions options,
+                 command_engine_options(stack, workload_, std::move(shapes), model));
+    options.interrupted = context_.options.interrupted;
+    return make_command_engine(options);
   }
 
   Status compare_outputs() {
@@ -203,6 +222,7 @@ class ComparisonRun {
         if (!cell.live()) continue;
         if (context_.interrupted()) return ComparisonEnd::kInterrupted;
         TRIPTYCH_RETURN_IF_ERROR(warm_up(cell));
+        if (cut_off_) return ComparisonEnd::kInterrupted;
       }
     }
     return ComparisonEnd::kDone;
@@ -228,6 +248,7 @@ class ComparisonRun {
       rows.push_back(std::move(*row));
       owners.push_back(&cell);
     }
+    if (cut_off_) return ComparisonEnd::kInterrupted;
     if (rows.empty()) return ComparisonEnd::kDone;
     TRIPTYCH_RETURN_IF_ERROR(context_.store.insert_block(rows));
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -257,6 +278,7 @@ class ComparisonRun {
   Result<ComparisonEnd> run_traces() {
     for (ActiveCell& cell : cells_) {
       if (!cell.live() || context_.spec.measure.trace_steps == 0) continue;
+      if (!cell.engine->can_trace()) continue;
       if (context_.interrupted()) return ComparisonEnd::kInterrupted;
       TRIPTYCH_TRY(cell.data.trace, context_.store.trace(cell.data.row.cell_id));
       if (cell.data.trace) continue;
@@ -360,6 +382,7 @@ class ComparisonRun {
   WorkloadRequests requests_;            // what is compared, warmed up with and traced: no waiting
   std::vector<Request> timed_requests_;  // the same with their arrival times
   std::vector<ActiveCell> cells_;
+  bool cut_off_ = false;  // an external engine stopped because the user wants the run to stop
 };
 
 }  // namespace

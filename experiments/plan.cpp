@@ -25,14 +25,14 @@ struct Axis {
 };
 /// The features, and the size of chunks where it is not the usual one.
 std::string runtime_text(const StackSpec& stack) {
-  std::string text = stack.runtime.to_string();
+  std::string text = stack.runtime_text();
   if (stack.prefill_chunk != StackSpec().prefill_chunk) {
     text += "+prefill_chunk=" + std::to_string(stack.prefill_chunk);
   }
   return text;
 }
 
-constexpr std::array<Axis, 7> kAxes = {{
+constexpr std::array<Axis, 9> kAxes = {{
     {"engine", "engine", [](const StackSpec& s) { return s.engine; }},
     {"runtime", "runtime", runtime_text},
     {"weights", "kernel_quantization",
@@ -42,12 +42,24 @@ constexpr std::array<Axis, 7> kAxes = {{
     {"threads", "threads", [](const StackSpec& s) { return std::to_string(s.num_threads); }},
     {"kv_cache_tokens", "kv_budget",
      [](const StackSpec& s) { return std::to_string(s.kv_cache_tokens); }},
+    {"memory_limit", "memory_limit",
+     [](const StackSpec& s) { return str_format("%.17g", s.memory_limit); }},
+    {"device", "device",
+     [](const StackSpec& s) {
+       return std::string(s.device == DeviceKind::kCuda ? "cuda" : "cpu");
+     }},
     {"parallel", "parallel", [](const StackSpec& s) { return s.parallel(); }},
 }};
+
+/// Another engine is another runtime, and has no threads, ranks and KV budget of this program's.
+bool is_of_engine(const Axis& axis) {
+  return axis.name != "engine" && axis.name != "weights" && axis.name != "kv";
+}
 
 std::vector<size_t> changed_axes(const StackSpec& from, const StackSpec& to) {
   std::vector<size_t> changed;
   for (size_t i = 0; i < kAxes.size(); ++i) {
+    if (from.engine != to.engine && is_of_engine(kAxes[i])) continue;
     if (kAxes[i].value(from) != kAxes[i].value(to)) changed.push_back(i);
   }
   return changed;
@@ -102,9 +114,13 @@ Status check_decomposition(const ExperimentSpec& spec, const DecomposeSpec& deco
     const StackSpec& from = stack_named(spec, decompose.path[i]);
     const StackSpec& to = stack_named(spec, decompose.path[i + 1]);
     const std::vector<size_t> changed = changed_axes(from, to);
-    // An engine of another project changes everything at once; that is what it is measured for.
-    const bool builtin = from.engine == "builtin" && to.engine == "builtin";
-    if (builtin && changed.size() > 1) {
+    if (from.builtin() && !to.builtin()) {
+      return refuse("\"" + to.name + "\" is an engine of its own behind the built-in \"" +
+                    from.name +
+                    "\"; external engines stand at the start of a path, or say why with "
+                    "\"confounded: why\"");
+    }
+    if (changed.size() > 1) {
       return refuse("from \"" + from.name + "\" to \"" + to.name + "\" changes " +
                     axis_names(changed) +
                     " at once, so its factor is neither; put a stack between them, or say why "
@@ -145,7 +161,7 @@ std::string workload_text(const WorkloadSpec& workload, uint64_t seed) {
   add_line(text, "output_tokens", workload.output_tokens);
   add_line(text, "concurrency", workload.concurrency);
   add_line(text, "requests", workload.requests);
-  add_line(text, "sampling", workload.sampling);
+  add_line(text, "sampling", to_string(workload.sampling));
   add_line(text, "ignore_eos", workload.ignore_eos ? 1 : 0);
   if (workload.arrivals.kind != ArrivalSpec::Kind::kClosed) {
     add_line(text, "arrivals", workload.arrivals.label());
@@ -170,12 +186,15 @@ std::string inputs_text(const PlanInputs& inputs) {
 }
 
 std::vector<PlannedCell> plan_cells(const ExperimentSpec& spec, const WorkloadSpec& workload,
-                                    const std::string& inputs) {
+                                    const PlanInputs& inputs) {
+  const std::string input_lines = inputs_text(inputs);
   std::vector<PlannedCell> cells;
   std::map<std::string, int64_t> seen;
   for (size_t i = 0; i < spec.stacks.size(); ++i) {
     std::string text =
-        stack_text(spec.stacks[i]) + workload_text(workload, spec.measure.seed) + inputs;
+        stack_text(spec.stacks[i]) + workload_text(workload, spec.measure.seed) + input_lines;
+    const auto command = inputs.command_hashes.find(spec.stacks[i].name);
+    if (command != inputs.command_hashes.end()) add_line(text, "command", command->second);
     // Two stacks that are alike (an A/A comparison) are two cells all the same.
     if (const int64_t copy = seen[text]++; copy > 0) add_line(text, "copy", copy);
     cells.push_back({i, spec.stacks[i].name + "@" + workload.label(), content_hash(text)});
@@ -258,12 +277,11 @@ Result<RunPlan> make_plan(const ExperimentSpec& spec, const PlanInputs& inputs) 
                 spec.where(spec.workload_place));
   }
   RunPlan plan;
-  const std::string input_lines = inputs_text(inputs);
   for (size_t i = 0; i < spec.workloads.size(); ++i) {
     Comparison comparison;
     comparison.workload = i;
     comparison.label = spec.workloads[i].label();
-    comparison.cells = plan_cells(spec, spec.workloads[i], input_lines);
+    comparison.cells = plan_cells(spec, spec.workloads[i], inputs);
     comparison.order = plan_order(spec.measure, i, comparison.cells.size());
     plan.comparisons.push_back(std::move(comparison));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct PlanInputs {
   std::string prompt_pool_hash;
   std::string arrival_trace_hash = {};  ///< "" without traces.
   std::string binary_hash;
+  /// What stacks with `engine: command` run (command_hash()), by the name of the stack.
+  std::map<std::string, std::string> command_hashes = {};
 };
 
 struct PlannedCell {
@@ -44,14 +47,16 @@ struct RunPlan {
   std::string hash;  ///< Of the experiment's name, all cells, `measure` and `decompose`.
 };
 
-/// Errors: kInvalidArgument with the place in the spec: a rung of built-in engines that changes
-/// more than one axis, a corner that is not the baseline with what the second rung changes (for the
+/// Errors: kInvalidArgument with the place in the spec: a rung that changes more than one axis (the
+/// runtime of another engine belongs to the axis `engine`), another engine behind a built-in one, a
+/// corner that is not the baseline with what the second rung changes (for the
 /// usual path: the baseline's runtime, the full stack's weights), unless `confounded` says why;
 /// more passes than any machine can run.
 [[nodiscard]] Result<RunPlan> make_plan(const ExperimentSpec& spec, const PlanInputs& inputs);
 
 /// Name of the factor between two stacks: "runtime" (or the one feature that it adds: "arena"),
-/// "kernel_quantization", or "runtime+kv+..." when several axes change; "identical" when none does.
+/// "kernel_quantization", "engine" (another program, and with it another runtime and harness), or
+/// "runtime+kv+..." when several axes change; "identical" when none does.
 [[nodiscard]] std::string factor_name(const StackSpec& from, const StackSpec& to);
 
 }  // namespace triptych

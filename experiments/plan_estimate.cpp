@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <sstream>
 
+#include "engine/device.h"
 #include "engine/model_runner.h"
 #include "engine/shard.h"
 #include "engine/weight_shapes.h"
@@ -33,11 +35,20 @@ double moved_by_pass(const ModelWeights& weights, const StackSpec& stack,
              read;
 }
 
+/// A share is one of the device here; without the device nothing is known of it.
+int64_t limit_bytes(const StackSpec& stack) {
+  if (stack.memory_limit > 1) return static_cast<int64_t>(stack.memory_limit);
+  return static_cast<int64_t>(stack.memory_limit * device_memory_bytes(stack.device));
+}
+
 }  // namespace
 
 EngineOptions engine_options(const StackSpec& stack, const WorkloadSpec& workload) {
   EngineOptions options;
   options.features = stack.runtime;
+  options.device = stack.device;
+  options.memory_limit_bytes = limit_bytes(stack);
+  options.sampling = workload.sampling;
   options.kv = stack.kv;
   options.num_threads = stack.num_threads;
   options.kv_cache_tokens = stack.kv_cache_tokens;
@@ -65,7 +76,17 @@ Result<MemoryNeed> ModelShapes::need(const StackSpec& stack, const WorkloadSpec&
     TRIPTYCH_TRY(Shards shards, make_shards(whole, stack.tensor_parallel));
     found = shards_.emplace(key, std::move(shards)).first;
   }
-  return memory_need(found->second, engine_options(stack, workload));
+  return memory_need(found->second, fit_kv_budget(found->second, engine_options(stack, workload)));
+}
+
+double cell_memory_bytes(const StackSpec& stack, const WorkloadSpec& workload,
+                         double machine_bytes) {
+  const EngineOptions options = engine_options(stack, workload);
+  if (options.memory_limit_bytes > 0 || stack.device == DeviceKind::kCpu) {
+    return options.memory_limit_bytes > 0 ? memory_limit_bytes(options) : machine_bytes;
+  }
+  const double device = device_memory_bytes(stack.device);
+  return device > 0 ? device : std::numeric_limits<double>::infinity();
 }
 
 Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shapes,
@@ -73,7 +94,7 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
   PlanEstimate estimate;
   std::set<WeightScheme> schemes;
   for (const StackSpec& stack : spec.stacks) {
-    if (!schemes.insert(stack.weights).second) continue;
+    if (!stack.builtin() || !schemes.insert(stack.weights).second) continue;
     TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
     estimate.weight_bytes += static_cast<double>(weights->bytes());
   }
@@ -83,12 +104,13 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
     double activation_bytes = 0;
     for (size_t s = 0; s < spec.stacks.size(); ++s) {
       const StackSpec& stack = spec.stacks[s];
-      if (stack.engine != "builtin") continue;  // another program, whose memory only it knows
+      if (!stack.builtin()) continue;  // another program, whose memory only it knows
       const auto need = shapes.need(stack, spec.workloads[w]);
       if (!need) continue;
       kv_bytes += need->kv_bytes;
       activation_bytes += need->activation_bytes;
-      if (const Status fits = check_memory(*need, machine_bytes); !fits) {
+      const double limit = cell_memory_bytes(stack, spec.workloads[w], machine_bytes);
+      if (const Status fits = check_memory(*need, limit); !fits) {
         estimate.too_large.push_back({s, w, fits.error().message});
       }
       TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));

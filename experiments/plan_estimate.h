@@ -24,6 +24,11 @@ namespace triptych {
 /// The engine that a stack is at one workload point.
 [[nodiscard]] EngineOptions engine_options(const StackSpec& stack, const WorkloadSpec& workload);
 
+/// Most memory that a cell may take: its limit, or that of its device; `machine_bytes` are the
+/// CPU's. Infinite for a device that is not here: a plan may be made on another machine.
+[[nodiscard]] double cell_memory_bytes(const StackSpec& stack, const WorkloadSpec& workload,
+                                       double machine_bytes);
+
 /// One checkpoint's shapes in the formats that stacks ask for, each made once. Reads no values.
 class ModelShapes {
  public:

@@ -19,8 +19,9 @@ constexpr double kAssumedBytesPerS = 20e9;
 std::string short_hash(const std::string& hash) { return hash.substr(0, kShortHash); }
 
 /// "fast" for what the word means on the CPU, so that the table fits a terminal.
-std::string runtime_name(RuntimeFeatures runtime) {
-  return runtime == RuntimeFeatures::fast(DeviceKind::kCpu) ? "fast" : runtime.to_string();
+std::string runtime_name(const StackSpec& stack) {
+  const bool fast = stack.builtin() && stack.runtime == RuntimeFeatures::fast(DeviceKind::kCpu);
+  return fast ? "fast" : stack.runtime_text();
 }
 
 std::string head(const PlanView& view) {
@@ -43,10 +44,9 @@ std::string cells_table(const PlanView& view) {
       const StackSpec& stack = view.spec.stacks[cell.stack];
       const auto done = view.stored.done.find(cell.hash);
       table.rows.push_back(
-          {cell.name, runtime_name(stack.runtime), std::string(weight_scheme_name(stack.weights)),
-           stack.kv == KvFormat::kF32 ? "f32" : "f16",
-           stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads), stack.parallel(),
-           short_hash(cell.hash),
+          {cell.name, runtime_name(stack), std::string(weight_scheme_name(stack.weights)),
+           stack.kv_text(), stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads),
+           stack.parallel(), short_hash(cell.hash),
            done == view.stored.done.end()
                ? "-"
                : str_format("done in run %lld", static_cast<long long>(done->second))});
@@ -121,6 +121,9 @@ std::string estimates(const PlanView& view) {
           ": the passes must read " + format_bytes(estimate.moved_bytes) + " at " +
           format_significant(rate / 1e9, 3) + " GB/s (" +
           (measured ? "measured in the newest run" : "assumed, not measured here") + ")\n";
+  const bool external = std::any_of(view.spec.stacks.begin(), view.spec.stacks.end(),
+                                    [](const StackSpec& stack) { return !stack.builtin(); });
+  if (external) text += "  not in it  what engines of other projects need\n";
   return text;
 }
 

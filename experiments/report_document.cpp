@@ -109,6 +109,10 @@ void add_axes(const ReportComparison& comparison, Document& document) {
     std::string text = str_format("%s, weights %s, kv %s, %lld threads", cell.row.runtime.c_str(),
                                   cell.row.weights.c_str(), cell.row.kv.c_str(),
                                   static_cast<long long>(cell.row.threads));
+    if (cell.row.engine != "builtin") {
+      text = cell.row.engine + " " + text;
+      if (cell.facts) text += "; " + cell.facts->linear;
+    }
     // What every usual stack has would only hide where two stacks differ.
     if (!cell.row.parallel.starts_with("tp=1,")) text += ", " + cell.row.parallel;
     if (cell.row.kv_cache_tokens > 0) {

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <optional>
 
+#include "base/strings.h"
 #include "base/units.h"
+#include "kernels/device_info.h"
 
 namespace triptych {
 
@@ -43,6 +45,19 @@ db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, co
   return row;
 }
 
+namespace {
+
+/// "cpu", or "cuda: NVIDIA H200, sm_90".
+std::string device_name(DeviceKind device) {
+  if (device == DeviceKind::kCpu) return "cpu";
+  const auto devices = query_devices();
+  if (!devices) return "cuda";
+  const DeviceInfo& first = devices->front();
+  return "cuda: " + first.name + str_format(", sm_%d%d", first.compute_major, first.compute_minor);
+}
+
+}  // namespace
+
 db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
                           const Comparison& comparison, const PlannedCell& cell,
                           const PromptPool& pool, int64_t cores) {
@@ -55,12 +70,12 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.stack = stack.name;
   row.stack_index = static_cast<int64_t>(cell.stack);
   row.engine = stack.engine;
-  row.runtime = stack.runtime.to_string();
+  row.runtime = stack.runtime_text();
   row.weights = weight_scheme_name(stack.weights);
   row.linear = "auto";
-  row.kv = stack.kv == KvFormat::kF16 ? "f16" : "f32";
+  row.kv = stack.kv_text();
   row.parallel = stack.parallel();
-  row.device = "cpu";
+  row.device = device_name(stack.device);
   row.threads =
       std::max<int64_t>(stack.num_threads > 0 ? stack.num_threads : cores, stack.tensor_parallel);
   row.concurrency_total = workload.concurrency;
@@ -68,7 +83,7 @@ db::CellRow make_cell_row(const ExperimentSpec& spec, const PlanInputs& inputs,
   row.prompt_tokens = workload.prompt_tokens;
   row.output_tokens = workload.output_tokens;
   row.requests = workload.requests;
-  row.sampling = workload.sampling;
+  row.sampling = to_string(workload.sampling);
   row.eos_policy = workload.ignore_eos ? "ignore" : "stop";
   row.prompt_pool = workload.prompts.filename().string();
   row.prompt_pool_hash = pool.hash;

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "db/store.h"
 #include "engine/shard.h"
+#include "experiments/command_stack.h"
 #include "experiments/comparison.h"
 #include "experiments/environment.h"
 #include "experiments/progress.h"
@@ -18,6 +19,11 @@
 #include "experiments/run_rows.h"
 #include "experiments/threats.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/device_error.h"
+
+#ifdef TRIPTYCH_HAS_CUDA
+#include "kernels/cuda/ceilings.h"
+#endif
 
 namespace triptych {
 
@@ -114,9 +120,11 @@ std::string files_hash(const std::map<std::filesystem::path, File>& files) {
 
 Status open_model(const ExperimentSpec& spec, PreparedExperiment& prepared) {
   Result<std::shared_ptr<const Checkpoint>> checkpoint = open_checkpoint(spec.model);
+  prepared.model = spec.model;
   if (!checkpoint && checkpoint.error().code == ErrorCode::kNotFound && spec.model_fallback) {
     prepared.fallback_reason = checkpoint.error().to_string();
     checkpoint = open_checkpoint(*spec.model_fallback);
+    prepared.model = *spec.model_fallback;
   }
   if (!checkpoint) return Unexpected{checkpoint.error()};
   prepared.checkpoint = *checkpoint;
@@ -270,7 +278,8 @@ class Runner {
     std::set<WeightScheme> schemes;
     for (const Work& work : works) {
       for (const PlannedCell& cell : work.comparison->cells) {
-        schemes.insert(spec_.stacks[cell.stack].weights);
+        const StackSpec& stack = spec_.stacks[cell.stack];
+        if (stack.builtin()) schemes.insert(stack.weights);
       }
     }
     return schemes;
@@ -295,7 +304,7 @@ class Runner {
   Status measure_machine(db::RunRow& run) {
     if (run.read_bytes_per_s > 0) return {};
     progress_.show("measuring read bandwidth and arithmetic rate", now_ns());
-    const cpu::Ceilings ceilings = options_.measure_ceilings();
+    const cpu::Ceilings ceilings = options_.measure_ceilings(spec_.device);
     run.read_bytes_per_s = ceilings.read_bytes_per_s;
     run.f32_flops_per_s = ceilings.f32_flops_per_s;
     return store_.set_ceilings(run.run_id, run.read_bytes_per_s, run.f32_flops_per_s);
@@ -352,8 +361,12 @@ Status verify_unchanged(const db::RunRow& run, const std::vector<db::CellRow>& c
                 prepared.inputs.model_origin + ")";
     }
   }
-  // What is left of the plan's inputs once program and model are the same: the prompts.
-  if (changed.empty() && run.plan_hash != prepared.plan.hash) changed = "the prompts were changed";
+  // What is left of the plan's inputs once program and model are the same.
+  if (changed.empty() && run.plan_hash != prepared.plan.hash) {
+    changed = prepared.inputs.command_hashes.empty()
+                  ? "the prompts were changed"
+                  : "the prompts or an external engine were changed";
+  }
   if (changed.empty()) return {};
   return fail(
       ErrorCode::kInvalidArgument,
@@ -364,9 +377,21 @@ Status verify_unchanged(const db::RunRow& run, const std::vector<db::CellRow>& c
 
 }  // namespace
 
-cpu::Ceilings measure_machine_ceilings() {
-  cpu::ThreadPool pool(cpu::available_cores());
-  return cpu::measure_ceilings(pool);
+cpu::Ceilings measure_device_ceilings(DeviceKind device) {
+  if (device == DeviceKind::kCpu) {
+    cpu::ThreadPool pool(cpu::available_cores());
+    return cpu::measure_ceilings(pool);
+  }
+#ifdef TRIPTYCH_HAS_CUDA
+  try {
+    const CudaCeilings ceilings = measure_cuda_ceilings();
+    return {ceilings.read_bytes_per_s, ceilings.f16_flops_per_s};
+  } catch (const DeviceError&) {
+    return {};  // no device: the cells say so, each with the reason
+  }
+#else
+  return {};
+#endif
 }
 
 Status set_arrivals(const ExperimentSpec& spec, const PreparedExperiment& prepared,
@@ -392,6 +417,10 @@ Result<PreparedExperiment> prepare_experiment(const ExperimentSpec& spec) {
   inputs.prompt_pool_hash = files_hash(prepared.pools);
   inputs.arrival_trace_hash = files_hash(prepared.traces);
   TRIPTYCH_TRY(inputs.binary_hash, file_hash("/proc/self/exe"));
+  for (const StackSpec& stack : spec.stacks) {
+    if (stack.builtin()) continue;
+    TRIPTYCH_TRY(inputs.command_hashes[stack.name], command_hash(stack.command));
+  }
   TRIPTYCH_TRY(prepared.plan, make_plan(spec, inputs));
   return prepared;
 }

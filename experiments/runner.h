@@ -27,25 +27,28 @@ namespace triptych {
 using EngineFactory = std::function<Result<std::unique_ptr<Engine>>(
     std::shared_ptr<const ModelWeights> weights, const EngineOptions& options)>;
 
-/// cpu::measure_ceilings() with every core that this process may use.
-[[nodiscard]] cpu::Ceilings measure_machine_ceilings();
+/// Read bandwidth and arithmetic rate of a device: of f32 with every core that this process may
+/// use, or of f16 products on CUDA. 0 where the device cannot be measured.
+[[nodiscard]] cpu::Ceilings measure_device_ceilings(DeviceKind device);
 
 struct RunOptions {
   std::filesystem::path database = "results.sqlite";
-  bool force = false;  ///< Measure again what the database already holds, into a new run.
-  bool quiet = false;  ///< No progress on standard error.
+  std::filesystem::path cache;  ///< Of models for external engines; "": see cache_folder().
+  bool force = false;           ///< Measure again what the database already holds, into a new run.
+  bool quiet = false;           ///< No progress on standard error.
   /// Set by a signal handler: the pass that is running ends, its block is dropped, and the call
   /// returns kInterrupted. Null: cannot be interrupted.
   const std::atomic<bool>* interrupted = nullptr;
   // Replaced by tests.
   EngineFactory make_engine = triptych::make_engine;
-  std::function<cpu::Ceilings()> measure_ceilings = measure_machine_ceilings;
+  std::function<cpu::Ceilings(DeviceKind)> measure_ceilings = measure_device_ceilings;
   double memory_bytes = machine_memory_bytes();
 };
 
 /// An experiment with its model opened (not loaded) and its plan made. Nothing is written.
 struct PreparedExperiment {
   std::shared_ptr<const Checkpoint> checkpoint;
+  ModelRef model;               ///< What `checkpoint` was opened from.
   std::string fallback_reason;  ///< Why `model_fallback` took the model's place; "" if it did not.
   std::map<std::filesystem::path, PromptPool> pools;     ///< By WorkloadSpec::prompts.
   std::map<std::filesystem::path, ArrivalTrace> traces;  ///< By ArrivalSpec::trace.

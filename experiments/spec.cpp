@@ -15,9 +15,10 @@
 namespace triptych {
 namespace {
 
-constexpr std::array<std::string_view, 10> kTopKeys = {
-    "experiment", "question", "model",   "model_fallback", "stacks",
-    "workload",   "zip",      "exclude", "measure",        "decompose"};
+constexpr std::array<std::string_view, 11> kTopKeys = {
+    "experiment", "question", "device",  "model",   "model_fallback", "stacks",
+    "workload",   "zip",      "exclude", "measure", "decompose"};
+constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
 constexpr std::array<std::string_view, 5> kMeasureKeys = {"blocks", "warmup", "order",
                                                           "trace_steps", "seed"};
 constexpr std::array<std::string_view, 2> kOrders = {"interleaved", "sequential"};
@@ -46,6 +47,10 @@ void read_head(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) 
   }
   if (const YamlValue* value = root.find("question")) {
     spec.question = reader.string(*value, "question");
+  }
+  if (const YamlValue* value = root.find("device")) {
+    const bool cuda = reader.word(*value, "device", kDevices) == "cuda";
+    spec.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   }
 }
 
@@ -226,7 +231,7 @@ Result<ExperimentSpec> parse_spec_text(std::string_view yaml, const std::filesys
   const std::filesystem::path folder = path.parent_path();
   read_head(reader, root, spec);
   read_models(reader, root, folder, spec);
-  read_stacks(reader, root, spec);
+  read_stacks(reader, root, folder, spec);
   read_workloads(reader, root, folder, spec);
   read_measure(reader, root, spec.measure);
   read_decompositions(reader, root, spec);

@@ -15,29 +15,59 @@
 
 #include "base/result.h"
 #include "engine/checkpoint.h"
+#include "engine/command_engine.h"
 #include "engine/communicator.h"
 #include "engine/engine.h"
 #include "engine/runtime_features.h"
 #include "engine/weights.h"
 #include "experiments/arrivals.h"
 #include "experiments/yaml_tree.h"
+#include "kernels/sampling.h"
 
 namespace triptych {
+
+/// What a stack with `engine: command` runs; empty for other engines.
+struct CommandSpec {
+  std::string adapter;            ///< A built-in one, or a .py file as the spec names it; or "".
+  std::vector<std::string> argv;  ///< A program of the user's, if there is no adapter.
+  std::string options = "{}";     ///< A JSON object for the engine.
+  std::filesystem::path folder;   ///< Where it runs: that of the spec.
+  CommandTimeouts timeouts;
+
+  /// "hf_transformers {"mode":"eager"}": what takes the place of a runtime.
+  [[nodiscard]] std::string text() const;
+};
 
 /// One stack: a choice on every axis.
 struct StackSpec {
   std::string name;
   std::string engine = "builtin";
+  CommandSpec command;
   RuntimeFeatures runtime;
   WeightScheme weights = WeightScheme::kF16;
   KvFormat kv = KvFormat::kF16;
   int num_threads = 0;          ///< Of all ranks together; 0 = all cores.
   int64_t kv_cache_tokens = 0;  ///< The KV budget; 0 = enough for every slot.
   int64_t prefill_chunk = 512;  ///< Prompt tokens a step, with the feature chunked_prefill.
-  int tensor_parallel = 1;      ///< Ranks.
+  DeviceKind device = DeviceKind::kCpu;  ///< That of the spec.
+  /// Most memory of the device, bytes, or a share of it when at most 1; 0 = all.
+  double memory_limit = 0;
+  int tensor_parallel = 1;  ///< Ranks.
   AllReduceKind all_reduce = AllReduceKind::kAuto;
   SourcePlace place;
 
+  [[nodiscard]] bool builtin() const { return engine == "builtin"; }
+  /// The features of the runtime joined by '+', or what another engine runs.
+  [[nodiscard]] std::string runtime_text() const {
+    return builtin() ? runtime.to_string() : command.text();
+  }
+  /// "f16" or "f32"; another engine, and a CUDA device, keeps keys and values in the type of the
+  /// weights.
+  [[nodiscard]] std::string kv_text() const {
+    if (!builtin()) return std::string(weight_scheme_name(weights));
+    if (kv == KvFormat::kF32) return "f32";
+    return device == DeviceKind::kCuda && weights == WeightScheme::kBF16 ? "bf16" : "f16";
+  }
   /// The `parallel` axis: "tp=1,instances=1"; ",allreduce=auto" is appended when there are ranks.
   [[nodiscard]] std::string parallel() const;
 };
@@ -50,7 +80,7 @@ struct WorkloadSpec {
   int64_t requests = 0;     ///< Per timed pass; default = concurrency.
   ArrivalSpec arrivals;
   SloSpec slo;
-  std::string sampling = "greedy";
+  SamplingParams sampling;
   bool ignore_eos = true;
 
   /// "c=1,prompt=32,output=64"; ",requests=N" is appended when it is not the concurrency, and
@@ -77,6 +107,7 @@ struct DecomposeSpec {
 struct ExperimentSpec {
   std::string experiment;
   std::string question;
+  DeviceKind device = DeviceKind::kCpu;  ///< Where the stacks run, and what is a floor's ceiling.
   ModelRef model;
   std::optional<ModelRef> model_fallback;  ///< Used when `model` is missing; the report says so.
   std::vector<StackSpec> stacks;           ///< In spec order, after matrix expansion.

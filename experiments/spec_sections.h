@@ -19,7 +19,14 @@ void read_models(YamlReader& reader, const YamlValue& root, const std::filesyste
 
 /// `stacks`. A list in `weights`, `kv` or `threads` makes one stack per combination, named
 /// "<stack>-<value>...".
-void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec);
+void read_stacks(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                 ExperimentSpec& spec);
+
+/// What a stack with `engine: command` runs: `adapter` or `command`, `options`, `timeout`. Refuses
+/// the keys of built-in engines.
+void read_command(YamlReader& reader, const YamlValue& stack, const std::string& what,
+                  const SourcePlace& place, const std::filesystem::path& folder,
+                  CommandSpec& command);
 
 /// `workload`, `zip` and `exclude`: every combination of the lists in the workload's number fields,
 /// lists named together in `zip` walking in step, minus what an `exclude` entry matches.
@@ -30,6 +37,8 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
 /// it is not given.
 [[nodiscard]] std::vector<ArrivalSpec> read_arrivals(YamlReader& reader, const YamlValue& workload,
                                                      const std::filesystem::path& folder);
+/// `workload.sampling`; greedy if it is not given.
+[[nodiscard]] SamplingParams read_sampling(YamlReader& reader, const YamlValue& workload);
 /// `workload.slo`.
 [[nodiscard]] SloSpec read_slo(YamlReader& reader, const YamlValue& workload);
 

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a workload that say how requests come and what they are promised: arrivals and slo.
+// The parts of a workload that say how requests come, how their tokens are chosen and what they are
+// promised: arrivals, sampling and slo.
 #include <array>
+#include <limits>
 #include <system_error>
 
 #include "experiments/spec_sections.h"
@@ -11,6 +13,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kArrivalKeys = {"poisson", "trace", "speed", "lengths"};
 constexpr std::array<std::string_view, 1> kArrivalWords = {"closed"};
+constexpr std::array<std::string_view, 1> kSamplings = {"greedy"};
+constexpr std::array<std::string_view, 4> kSamplingKeys = {"temperature", "top_k", "top_p", "seed"};
 constexpr std::array<std::string_view, 3> kSloKeys = {"ttft_ms", "tpot_ms", "e2e_ms"};
 constexpr double kLowestRate = 1e-6;
 constexpr double kHighestRate = 1e6;
@@ -69,6 +73,37 @@ std::vector<ArrivalSpec> read_arrivals(YamlReader& reader, const YamlValue& work
   for (const YamlValue& item : value->items) all.push_back(read_arrival(reader, item, folder));
   if (all.empty()) reader.error(value->place, "workload.arrivals: the list is empty");
   return all;
+}
+
+SamplingParams read_sampling(YamlReader& reader, const YamlValue& workload) {
+  SamplingParams params;
+  const YamlValue* value = workload.find("sampling");
+  if (value == nullptr) return params;
+  if (value->kind != YamlValue::Kind::kMapping) {
+    static_cast<void>(reader.word(*value, "workload.sampling", kSamplings));
+    return params;
+  }
+  const std::string what = "workload.sampling";
+  if (!reader.mapping(*value, what, kSamplingKeys)) return params;
+  reader.require(*value, value->place, what, "temperature", kSamplingKeys);
+  if (const YamlValue* temperature = value->find("temperature")) {
+    params.temperature = static_cast<float>(reader.number(*temperature, what + ".temperature",
+                                                          SamplingParams::kLowestTemperature,
+                                                          SamplingParams::kHighestTemperature));
+  }
+  if (const YamlValue* top_k = value->find("top_k")) {
+    params.top_k = static_cast<int32_t>(
+        reader.integer(*top_k, what + ".top_k", 0, std::numeric_limits<int32_t>::max()));
+  }
+  if (const YamlValue* top_p = value->find("top_p")) {
+    params.top_p = static_cast<float>(
+        reader.number(*top_p, what + ".top_p", SamplingParams::kLowestTopP, 1.0));
+  }
+  if (const YamlValue* seed = value->find("seed")) {
+    params.seed = static_cast<uint64_t>(
+        reader.integer(*seed, what + ".seed", 0, std::numeric_limits<int64_t>::max()));
+  }
+  return params;
 }
 
 SloSpec read_slo(YamlReader& reader, const YamlValue& workload) {

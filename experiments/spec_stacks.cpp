@@ -3,6 +3,7 @@
 // The sections of a spec that say what runs: models and stacks.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <system_error>
 
@@ -13,11 +14,12 @@ namespace triptych {
 namespace {
 
 constexpr std::array<std::string_view, 4> kModelKeys = {"path", "synthetic", "seed", "layers"};
-constexpr std::array<std::string_view, 9> kStackKeys = {
-    "engine", "runtime",  "weights",         "kv",           "threads",
-    "linear", "parallel", "kv_cache_tokens", "prefill_chunk"};
+constexpr std::array<std::string_view, 14> kStackKeys = {
+    "engine",          "runtime",       "weights", "kv",      "threads", "linear",  "parallel",
+    "kv_cache_tokens", "prefill_chunk", "adapter", "command", "options", "timeout", "memory_limit"};
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr std::array<std::string_view, 3> kEngines = {"builtin", "command", "openai"};
+constexpr std::array<std::string_view, 3> kPlainWeights = {"f16", "bf16", "f32"};
 constexpr std::array<std::string_view, 2> kKvFormats = {"f16", "f32"};
 constexpr std::array<std::string_view, 5> kParallelKeys = {"tp", "instances", "devices", "link",
                                                            "allreduce"};
@@ -115,7 +117,7 @@ std::vector<Choice<T>> read_axis(YamlReader& reader, const YamlValue& stack, std
 }
 
 void read_runtime(YamlReader& reader, const YamlValue& value, const std::string& what,
-                  RuntimeFeatures& runtime) {
+                  DeviceKind device, RuntimeFeatures& runtime) {
   std::string text;
   if (value.kind == YamlValue::Kind::kSequence) {
     std::vector<std::string> names;
@@ -128,12 +130,32 @@ void read_runtime(YamlReader& reader, const YamlValue& value, const std::string&
     text = reader.string(value, what);
   }
   if (text.empty()) return;
-  const auto parsed = RuntimeFeatures::parse(text, DeviceKind::kCpu);
+  const auto parsed = RuntimeFeatures::parse(text, device);
   if (parsed) {
     runtime = *parsed;
   } else {
     reader.error(value.place, what + ": " + parsed.error().message, parsed.error().code);
   }
+}
+
+/// A share of the device's memory (0.9), or bytes with or without a unit (24GiB).
+double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  constexpr std::array<std::pair<std::string_view, double>, 5> kUnits = {
+      {{"GiB", 0x1p30}, {"MiB", 0x1p20}, {"GB", 1e9}, {"MB", 1e6}, {"", 1.0}}};
+  const std::string text = reader.string(value, what);
+  if (text.empty()) return 0;
+  for (const auto& [unit, bytes] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    const std::string number(trim(std::string_view(text).substr(0, text.size() - unit.size())));
+    char* end = nullptr;
+    const double amount = std::strtod(number.c_str(), &end);
+    if (number.empty() || *end != '\0' || !(amount > 0) || amount * bytes > 1e15) break;
+    return unit.empty() || amount * bytes > 1 ? amount * bytes : amount;
+  }
+  reader.error(value.place, what + ": " + describe_value(value) +
+                                " is no amount of memory; expected a share of the device's such as "
+                                "0.9, or bytes such as 24GiB");
+  return 0;
 }
 
 WeightScheme read_weights(YamlReader& reader, const YamlValue& value, const std::string& what) {
@@ -143,6 +165,12 @@ WeightScheme read_weights(YamlReader& reader, const YamlValue& value, const std:
   if (parsed) return *parsed;
   reader.error(value.place, what + ": " + parsed.error().message, parsed.error().code);
   return WeightScheme::kF16;
+}
+
+/// The weights of another engine: a type that every engine knows.
+WeightScheme read_plain(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  const std::string text = reader.word(value, what, kPlainWeights);
+  return text.empty() ? WeightScheme::kF16 : parse_weight_scheme(text).value();
 }
 
 void refuse_unsupported(YamlReader& reader, const YamlValue& value, const std::string& what,
@@ -190,8 +218,8 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
                      StackSpec& spec) {
   if (const YamlValue* engine = stack.find("engine")) {
     spec.engine = reader.word(*engine, what + ".engine", kEngines);
-    if (spec.engine == "command" || spec.engine == "openai") {
-      refuse_unsupported(reader, *engine, what + ".engine", "builtin");
+    if (spec.engine == "openai") {
+      refuse_unsupported(reader, *engine, what + ".engine", "builtin or command");
     }
   }
   if (const YamlValue* linear = stack.find("linear")) {
@@ -202,6 +230,25 @@ void read_fixed_axes(YamlReader& reader, const YamlValue& stack, const std::stri
   }
   if (const YamlValue* parallel = stack.find("parallel")) {
     read_parallel(reader, *parallel, what + ".parallel", spec);
+  }
+}
+
+/// The keys that say what runs: those of the built-in engine, or those of a command.
+void read_engine(YamlReader& reader, const YamlEntry& entry, const std::string& what,
+                 const std::filesystem::path& folder, StackSpec& stack) {
+  read_fixed_axes(reader, entry.value, what, stack);
+  if (stack.engine == "command") {
+    return read_command(reader, entry.value, what, entry.place, folder, stack.command);
+  }
+  for (const std::string_view key : {"adapter", "command", "options", "timeout"}) {
+    const YamlValue* value = entry.value.find(key);
+    if (value == nullptr) continue;
+    reader.error(value->place,
+                 what + "." + std::string(key) + " is for stacks with \"engine: command\" only");
+  }
+  reader.require(entry.value, entry.place, what, "runtime", kStackKeys);
+  if (const YamlValue* runtime = entry.value.find("runtime")) {
+    read_runtime(reader, *runtime, what + ".runtime", stack.device, stack.runtime);
   }
 }
 
@@ -217,25 +264,25 @@ void add_stack(YamlReader& reader, StackSpec stack, ExperimentSpec& spec) {
   spec.stacks.push_back(std::move(stack));
 }
 
-void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec) {
+void read_stack(YamlReader& reader, const YamlEntry& entry, const std::filesystem::path& folder,
+                ExperimentSpec& spec) {
   const std::string what = "stacks." + entry.key;
   StackSpec stack;
   stack.name = entry.key;
   stack.place = entry.place;
+  stack.device = spec.device;
   // A stack with mistakes is still added: a path that names it is not wrong for that.
   if (!check_name(reader, entry.place, entry.key, "stack") ||
       !reader.mapping(entry.value, what, kStackKeys)) {
     return add_stack(reader, std::move(stack), spec);
   }
-  for (const std::string_view key : {"runtime", "weights"}) {
-    reader.require(entry.value, entry.place, what, key, kStackKeys);
-  }
-  if (const YamlValue* runtime = entry.value.find("runtime")) {
-    read_runtime(reader, *runtime, what + ".runtime", stack.runtime);
-  }
-  read_fixed_axes(reader, entry.value, what, stack);
+  reader.require(entry.value, entry.place, what, "weights", kStackKeys);
+  read_engine(reader, entry, what, folder, stack);
   if (const YamlValue* tokens = entry.value.find("kv_cache_tokens")) {
     stack.kv_cache_tokens = reader.integer(*tokens, what + ".kv_cache_tokens", 0, kMostTokens);
+  }
+  if (const YamlValue* limit = entry.value.find("memory_limit")) {
+    stack.memory_limit = read_memory_limit(reader, *limit, what + ".memory_limit");
   }
   if (const YamlValue* chunk = entry.value.find("prefill_chunk")) {
     stack.prefill_chunk = reader.integer(*chunk, what + ".prefill_chunk", 1, kMostTokens);
@@ -248,7 +295,8 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, ExperimentSpec& spec
   const auto all_weights =
       read_axis<WeightScheme>(reader, entry.value, "weights", what, WeightScheme::kF16,
                               [&](const YamlValue& value, const std::string& name) {
-                                return read_weights(reader, value, name);
+                                return stack.builtin() ? read_weights(reader, value, name)
+                                                       : read_plain(reader, value, name);
                               });
   const auto all_kv = read_axis<KvFormat>(
       reader, entry.value, "kv", what, KvFormat::kF16,
@@ -315,14 +363,15 @@ void read_models(YamlReader& reader, const YamlValue& root, const std::filesyste
   }
 }
 
-void read_stacks(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) {
+void read_stacks(YamlReader& reader, const YamlValue& root, const std::filesystem::path& folder,
+                 ExperimentSpec& spec) {
   const YamlValue* section = root.find("stacks");
   if (section == nullptr) return;
   if (!reader.mapping_of_names(*section, "stacks")) return;
   if (section->entries.empty()) {
     reader.error(section->place, "stacks: expected at least one stack");
   }
-  for (const YamlEntry& entry : section->entries) read_stack(reader, entry, spec);
+  for (const YamlEntry& entry : section->entries) read_stack(reader, entry, folder, spec);
   if (spec.stacks.size() > kMaxStacks) {
     reader.error(section->place, str_format("stacks: more than %zu stacks", kMaxStacks));
   }

@@ -17,7 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 9> kWorkloadKeys = {
     "prompts",  "prompt_tokens", "output_tokens", "concurrency", "requests",
     "arrivals", "slo",           "sampling",      "ignore_eos"};
-constexpr std::array<std::string_view, 1> kSamplings = {"greedy"};
 
 /// The number fields, in the order in which combinations are counted: the last varies fastest.
 constexpr std::array<std::string_view, 4> kFields = {"prompt_tokens", "output_tokens",
@@ -226,9 +225,7 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
                    ErrorCode::kNotFound);
     }
   }
-  if (const YamlValue* sampling = section->find("sampling")) {
-    base.sampling = reader.word(*sampling, "workload.sampling", kSamplings);
-  }
+  base.sampling = read_sampling(reader, *section);
   if (const YamlValue* ignore_eos = section->find("ignore_eos")) {
     base.ignore_eos = reader.boolean(*ignore_eos, "workload.ignore_eos");
   }

@@ -155,11 +155,24 @@ void find_disagreement(Cells cells, Collector& out) {
       continue;
     }
     const double agreement = *cell.facts->token_agreement;
+    if (!cell.facts->perplexity) {
+      out.add("outputs_by_tokens", agreement < 1 ? "warning" : "note",
+              cell.row.stack + str_format(": it gives no logits; %.1f %% of the tokens that it "
+                                          "generated are the baseline's (after the first that "
+                                          "differs the contexts differ, too)",
+                                          agreement * 100));
+      continue;
+    }
     if (agreement >= 1) continue;
+    if (!cell.facts->max_logit_error) {
+      out.add("outputs_differ", agreement < kSeriousAgreement ? "serious" : "warning",
+              str_format("%s: %.1f %% of its tokens are the baseline's, which gives no logits",
+                         cell.row.stack.c_str(), agreement * 100));
+      continue;
+    }
     out.add("outputs_differ", agreement < kSeriousAgreement ? "serious" : "warning",
             str_format("%s: %.1f %% of its tokens are the baseline's (largest logit error %.3g)",
-                       cell.row.stack.c_str(), agreement * 100,
-                       cell.facts->max_logit_error.value_or(NAN)));
+                       cell.row.stack.c_str(), agreement * 100, *cell.facts->max_logit_error));
   }
 }
 
@@ -217,6 +230,12 @@ void find_trace(const CellMeasurement& cell, Collector& out) {
   }
   if (!cell.trace_error.empty()) {
     out.add("trace_failed", "warning", cell.row.stack + ": no trace: " + cell.trace_error);
+  }
+  if (!cell.trace && !cell.stack.builtin()) {
+    out.add("trace_of_others", "note",
+            cell.row.stack +
+                ": only an engine of another project knows what it launches, so its "
+                "time is not divided");
   }
   if (!cell.trace) return;
   if (cell.trace->dropped > 0) {

@@ -39,10 +39,10 @@ struct ComparisonEvidence {
 };
 
 /// Codes: few_blocks, block_outliers, drift, below_floor, wide_interval, share_refused,
-/// decomposition_missing, corner_missing, outputs_differ, outputs_not_compared, machine_load,
-/// clock_drift, clock_unreadable, trace_dilation, trace_failed, unclassified_time, dropped_records,
-/// harness_differs, cell_missing, confounded, synthetic_tokens. Cells without blocks only count as
-/// missing.
+/// decomposition_missing, corner_missing, outputs_differ, outputs_by_tokens, outputs_not_compared,
+/// machine_load, clock_drift, clock_unreadable, trace_dilation, trace_failed, trace_of_others,
+/// unclassified_time, dropped_records, harness_differs, cell_missing, confounded, synthetic_tokens.
+/// Cells without blocks only count as missing.
 [[nodiscard]] std::vector<db::ThreatRow> comparison_threats(const ComparisonEvidence& evidence);
 
 }  // namespace triptych

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "base/result.h"
 #include "kernels/cost.h"
 
 #ifdef TRIPTYCH_HAS_CUDA
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
+
+#include "kernels/cuda/launch.h"
 #endif
 
 namespace triptych {
@@ -44,10 +44,15 @@ template <class T>
 
 #ifdef TRIPTYCH_HAS_CUDA
 /// Whether launch_rms_norm can run these arguments; the error says which requirement fails.
-[[nodiscard]] Status rms_norm_supports(const RmsNormArgs<__half>& args);
-/// Launches on `stream`; allocates nothing, never synchronises. Sums in f32. Requires pointers
-/// aligned to 16 bytes and hidden_size % 8 == 0. Throws DeviceError if the launch fails.
-void launch_rms_norm(const RmsNormArgs<__half>& args, cudaStream_t stream);
+/// T is __half or __nv_bfloat16.
+template <class T>
+[[nodiscard]] Status rms_norm_supports(const RmsNormArgs<T>& args);
+/// Launches on `stream`; allocates nothing, never synchronises. Sums in f32, in an order that
+/// depends on hidden_size only. Requires pointers aligned to 16 bytes and hidden_size % 8 == 0.
+/// Throws DeviceError if the launch fails.
+template <class T>
+void launch_rms_norm(const RmsNormArgs<T>& args, cudaStream_t stream,
+                     LaunchOrder order = LaunchOrder::kAfterPrevious);
 #endif
 
 }  // namespace triptych

@@ -4,7 +4,9 @@
 // product and a sum into one rounding; the functions below say where one happens.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #ifdef __CUDACC__
 #define TRIPTYCH_HOST_DEVICE __host__ __device__
@@ -47,6 +49,14 @@ namespace triptych {
   return rintf(a);
 #else
   return std::nearbyint(a);
+#endif
+}
+
+[[nodiscard]] TRIPTYCH_HOST_DEVICE inline float float_from_bits(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  return std::bit_cast<float>(bits);
 #endif
 }
 

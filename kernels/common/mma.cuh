@@ -72,4 +72,11 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t addre
                : "memory");
 }
 
+/// An 8 x 8 matrix of 16-bit numbers, columns 2t, 2t + 1 of row g in each lane, transposed.
+__device__ inline uint32_t transpose_matrix(uint32_t r) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(r));
+  return result;
+}
+
 }  // namespace triptych

@@ -17,9 +17,12 @@
 namespace triptych {
 
 /// out = softmax(q k^T * scale) v. Query head h reads KV head h / (num_q_heads / num_kv_heads).
-/// The keys and values of the queries' own tokens are in the cache already. Softmax and sums in
-/// f32. T is __half or __nv_bfloat16; all pointers are device memory, q and out aligned to 16
-/// bytes.
+/// The keys and values of the queries' own tokens are in the cache already. Scores, softmax and
+/// sums in f32; the weights are rounded to T before they meet the values. T is __half or
+/// __nv_bfloat16; all pointers are device memory, q and out aligned to 16 bytes, rows of q to 16
+/// bytes each. head_dim is a multiple of 8 up to 256, a KV head has at most 16 query heads, pages
+/// hold a multiple of 8 tokens. Slots of the cache that no query sees are not read and may hold
+/// anything.
 template <class T>
 struct AttentionArgs {
   const T* q = nullptr;  ///< [rows, num_q_heads, head_dim], rows q_stride elements apart.
@@ -34,17 +37,25 @@ struct AttentionArgs {
   /// Prefill: rows [row_starts[s], row_starts[s + 1]) are the newest tokens of sequence s. Decode:
   /// ignored, row s is the newest token of sequence s.
   const int32_t* row_starts = nullptr;
-  int64_t rows = 0;           ///< Of all sequences together.
-  int64_t max_kv_length = 0;  ///< No sequence is longer; a graph is captured for this bound.
+  int64_t rows = 0;  ///< Of all sequences together.
+  /// No sequence is longer; a graph is captured for this bound. Decode is spread over the device by
+  /// it, so that a bound far above the true lengths costs time.
+  int64_t max_kv_length = 0;
   float scale = 0.0f;
   int64_t window = 0;  ///< A query at position p sees keys p - window + 1 to p; 0 = all to p.
   /// attention_workspace_bytes() of device memory, zero at first; launches leave it zero where they
-  /// rely on that. Two launches that may run at the same time need two.
+  /// rely on that. Two launches that may run at the same time need two. Decode on sm_90 does
+  /// without where head_dim is 64, 128 or 256 and pages are a multiple of 16 tokens; prefill
+  /// always.
   void* workspace = nullptr;
+  /// Overlapping decode reads kv_lengths, the page table and the keys and values of all tokens but
+  /// the newest of each sequence before the previous kernel has ended; overlapping prefill only
+  /// row_starts.
   LaunchOrder order = LaunchOrder::kAfterPrevious;
 };
 
-/// Bytes that any launch with at most these sizes needs (0 is possible).
+/// Bytes that any launch with at most these sizes needs; a bound on the blocks that share work
+/// bounds them, however many sequences there are.
 [[nodiscard]] int64_t attention_workspace_bytes(int64_t max_sequences, int64_t num_q_heads,
                                                 int64_t num_kv_heads, int64_t head_dim);
 
@@ -54,10 +65,13 @@ template <class T>
 template <class T>
 [[nodiscard]] Status prefill_attention_supports(const AttentionArgs<T>& args);
 
-/// One query a sequence. Throws DeviceError if the launch fails.
+/// One query a sequence. The keys of each sequence and KV head are split over blocks, how often
+/// depends on num_sequences, num_kv_heads, max_kv_length, window and the device; with these alike,
+/// a row's result does not depend on the other rows. Throws DeviceError if the launch fails.
 template <class T>
 void launch_decode_attention(const AttentionArgs<T>& args, cudaStream_t stream);
-/// Causal within each sequence's new rows and their past. Throws DeviceError if the launch fails.
+/// Causal within each sequence's new rows and their past. A row's result depends on its own
+/// sequence only. Throws DeviceError if the launch fails.
 template <class T>
 void launch_prefill_attention(const AttentionArgs<T>& args, cudaStream_t stream);
 

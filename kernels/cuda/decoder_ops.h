@@ -69,8 +69,8 @@ template <class T>
 void launch_head_norm(const HeadNormArgs<T>& args, cudaStream_t stream);
 
 /// Rotates every head of x, [rows, num_heads, head_dim] with rows `stride` apart, in place, pair i
-/// by the angle positions[row] * inv_freq[i], formed so that it is right for every position below
-/// 2^20 (the f32 product is reduced without losing the low bits).
+/// by the angle positions[row] * inv_freq[i]; 0 <= position < 2^20. cos and sin are within 2^-22
+/// (kernels/common/rope_angle.h).
 template <class T>
 struct RopeCudaArgs {
   T* x = nullptr;
@@ -103,8 +103,9 @@ void launch_kv_append(const NewKv<T>& rows, const KvView<T>& kv, cudaStream_t st
 /// (one launch each, as two concatenations of tensors are).
 template <class T>
 struct KvConcatArgs {
-  const T* old_cache = nullptr;          ///< Contiguous, see KvView.
-  const int32_t* old_starts = nullptr;   ///< [num_sequences]
+  /// [num_sequences]: where each sequence's [num_kv_heads, old length, head_dim] begins; not read
+  /// where the old length is 0.
+  const T* const* old_sequences = nullptr;
   const int32_t* old_lengths = nullptr;  ///< [num_sequences]; may be 0.
   T* new_cache = nullptr;
   const int32_t* new_starts = nullptr;
@@ -148,9 +149,9 @@ template <class T>
 void launch_gather_rows(const T* x, const int32_t* row_ids, T* y, int64_t rows, int64_t columns,
                         cudaStream_t stream);
 
-/// Requirements shared by the operations above: head_dim even and at most 256; hidden_size, columns
-/// and strides multiples of 8; pointers aligned to 16 bytes. Errors: kUnsupported naming the
-/// number.
+/// Requirements shared by the operations above: head_dim a multiple of 8 and at most 256;
+/// hidden_size, columns, counts and strides multiples of 8; pointers aligned to 16 bytes. Errors:
+/// kUnsupported naming the number.
 [[nodiscard]] Status decoder_ops_support(int64_t hidden_size, int64_t head_dim,
                                          int64_t intermediate_size);
 

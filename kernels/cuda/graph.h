@@ -19,12 +19,13 @@ inline void destroy_graph_exec(cudaGraphExec_t g) noexcept {
 using Graph = UniqueHandle<cudaGraph_t, destroy_graph>;
 using GraphExec = UniqueHandle<cudaGraphExec_t, destroy_graph_exec>;
 
-/// What record(stream) launches, ready to be launched at once. If record throws, the capture is
-/// ended and its graph dropped. Throws DeviceError and what record throws.
+/// What record(stream) launches, ready to be launched at once. The capture is a relaxed one,
+/// because the first launch of a kernel may load its module meanwhile. If record throws, the
+/// capture is ended and its graph dropped. Throws DeviceError and what record throws.
 template <class Record>
 [[nodiscard]] GraphExec capture_graph(cudaStream_t stream, Record&& record) {
   cudaGraph_t captured = nullptr;
-  TRIPTYCH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  TRIPTYCH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   try {
     std::forward<Record>(record)(stream);
   } catch (...) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cost.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/sampling.h"
 
@@ -21,14 +22,25 @@ struct SampleArgs {
   int64_t vocab_size = 0;
   SamplingParams params;
   const SampleKey* keys = nullptr;  ///< [rows]; unused when greedy.
-  const int32_t* slots = nullptr;   ///< [rows]
+  const int32_t* slots = nullptr;   ///< [rows]; null: none.
   int32_t* last_tokens = nullptr;
   int32_t* out = nullptr;     ///< [rows]
   void* workspace = nullptr;  ///< sample_workspace_bytes(), zero at first and left zero.
   LaunchOrder order = LaunchOrder::kAfterPrevious;
 };
 [[nodiscard]] int64_t sample_workspace_bytes(int64_t max_rows, int64_t vocab_size);
+/// The same token as sample_token() of the same numbers, bit for bit, on every device and in every
+/// batch. Requires at most 2^19 logits a row and 65535 rows. Throws DeviceError if the launch
+/// fails.
 template <class T>
 void launch_sample(const SampleArgs<T>& args, cudaStream_t stream);
+
+/// The logits once, as greedy sampling reads them; one comparison each.
+[[nodiscard]] constexpr KernelCost sample_cost(int64_t rows, int64_t vocab_size,
+                                               int64_t element_bytes) {
+  return {.bytes_read = rows * vocab_size * element_bytes,
+          .bytes_written = rows * 8,
+          .flops = rows * vocab_size};
+}
 
 }  // namespace triptych

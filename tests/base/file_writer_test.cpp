@@ -36,6 +36,20 @@ TEST(FileWriter, NeverReplacesAFile) {
   EXPECT_EQ(FileWriter::create(dir / "no" / "a").error().code, ErrorCode::kIo);
 }
 
+TEST(FileWriter, PartsMayComeInAnyOrder) {
+  const TempDir dir;
+  auto file = FileWriter::create(dir / "a");
+  ASSERT_TRUE(file.has_value());
+  ASSERT_TRUE(file->write("head"));
+  const auto part = [](std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+  };
+  ASSERT_TRUE(file->write_at(8, part("tail")));
+  ASSERT_TRUE(file->write_at(4, part("body")));
+  ASSERT_TRUE(file->close());
+  EXPECT_EQ(MappedFile::open(dir / "a")->text(), "headbodytail");
+}
+
 TEST(FileWriter, SaysThatTheFileCannotGrow) {
   const TempDir dir;
   rlimit before{};

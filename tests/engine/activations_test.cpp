@@ -51,7 +51,7 @@ void churn(ActivationMemory& memory, uint64_t seed, int64_t rows, bool touch) {
 
 TEST_F(ActivationsTest, ResultsNeverOverlap) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    ArenaPlan plan(ops_->element_bytes());
+    ArenaPlan plan(activation_bytes(ops_->device()));
     churn(plan, seed, 7, false);
     const auto arena = make_arena_activations(*ops_, plan.peak_bytes());
     churn(*arena, seed, 7, true);

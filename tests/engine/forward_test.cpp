@@ -46,8 +46,9 @@ class Runner {
       cache_ = std::make_unique<ContiguousKvCache>(*ops_, shape);
     }
     memory_ = variant.arena
-                  ? make_arena_activations(*ops_, Forward::arena_bytes(weights, variant.shape, 4,
-                                                                       kMaxSequence, kMaxSequence))
+                  ? make_arena_activations(
+                        *ops_, Forward::arena_bytes(weights, variant.shape, DeviceKind::kCpu,
+                                                    kMaxSequence, kMaxSequence))
                   : make_heap_activations(*ops_);
     forward_ = std::make_unique<Forward>(weights, variant.shape, *ops_, *memory_);
   }
@@ -57,7 +58,7 @@ class Runner {
     std::vector<int32_t> positions(tokens.size());
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(cache_->length(slot)));
     const StepSequence sequence{slot, cache_->length(slot), static_cast<int64_t>(tokens.size())};
-    return run({tokens, positions, {&sequence, 1}, cache_.get()});
+    return run({tokens, positions, {&sequence, 1}, {}, cache_.get()});
   }
 
   /// One decode step of all slots, tokens[slot] each.
@@ -68,15 +69,16 @@ class Runner {
       positions.push_back(static_cast<int32_t>(cache_->length(slot)));
       sequences.push_back({slot, cache_->length(slot), 1});
     }
-    return run({tokens, positions, sequences, cache_.get()});
+    return run({tokens, positions, sequences, {}, cache_.get()});
   }
 
   Ops& ops() { return *ops_; }
-  KvCache& cache() { return *cache_; }
+  HostKvCache& cache() { return *cache_; }
 
  private:
   std::vector<float> run(const Step& step) {
-    const Activation hidden = forward_->hidden(step);
+    forward_->begin(step);
+    const Activation hidden = forward_->hidden(step.rows());
     const Activation logits = forward_->logits(hidden, *memory_);
     std::vector<float> out(static_cast<size_t>(step.rows() * weights_.config.vocab_size));
     ops_->logits_to_host(logits, out);
@@ -86,7 +88,7 @@ class Runner {
   const ModelWeights& weights_;
   cpu::ThreadPool pool_;
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<HostKvCache> cache_;
   std::unique_ptr<ActivationMemory> memory_;
   std::unique_ptr<Forward> forward_;
 };
@@ -421,10 +423,12 @@ TEST(Forward, ArenaNeedsNoMoreThanTheResultsOfHalfALayer) {
   const int64_t rows = 10;
   // Op by op the most that lives at once is residual, gate, up and their product.
   const int64_t live = rows * (c.hidden_size + 3 * c.intermediate_size) * 4;
-  const int64_t planned = Forward::arena_bytes(*weights, ForwardShape::kOpByOp, 4, rows, 0);
+  const int64_t planned =
+      Forward::arena_bytes(*weights, ForwardShape::kOpByOp, DeviceKind::kCpu, rows, 0);
   EXPECT_GE(planned, live);
   EXPECT_LE(planned, live + 2 * rows * c.hidden_size * 4);  // gaps that first-fit leaves
-  EXPECT_LT(Forward::arena_bytes(*weights, ForwardShape::kFused, 4, rows, 0), planned);
+  EXPECT_LT(Forward::arena_bytes(*weights, ForwardShape::kFused, DeviceKind::kCpu, rows, 0),
+            planned);
 }
 
 }  // namespace

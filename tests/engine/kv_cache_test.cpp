@@ -36,7 +36,7 @@ Half* row_of(Half* const* pages, int64_t page_size, int64_t token) {
 }
 
 /// Grows and clears sequences at random; every value written must be read back at any later time.
-void churn(KvCache& cache, uint64_t seed) {
+void churn(HostKvCache& cache, uint64_t seed) {
   RandomStream random(seed);
   std::vector<int64_t> stamps(kShape.max_batch, 0);
   for (int64_t step = 1; step < 150; ++step) {

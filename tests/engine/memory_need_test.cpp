@@ -17,7 +17,7 @@ TEST(MemoryNeed, AddsUpAndIsComparedWithTheMachine) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
   EXPECT_EQ(refused.error().message,
-            "weights 1.00 MiB + KV cache 2.00 MiB + activations 3.00 MiB exceed the machine's "
+            "weights 1.00 MiB + KV cache 2.00 MiB + activations 3.00 MiB exceed the limit of "
             "5.00 MiB");
   EXPECT_GT(machine_memory_bytes(), 1 << 20);
 }

@@ -25,7 +25,9 @@ struct MixedStep {
   std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<int32_t> positions = {0, 1, 2, 0, 0, 1, 2, 3};
   std::vector<StepSequence> sequences = {{0, 0, 3}, {1, 0, 1}, {2, 0, 4}};
-  [[nodiscard]] Step step() const { return {tokens, positions, sequences}; }
+  [[nodiscard]] Step step(std::span<const SampledRow> sampled = {}) const {
+    return {tokens, positions, sequences, sampled};
+  }
 };
 
 TEST(ModelRunner, ChoosesAfterAnyRowsOfAStep) {
@@ -42,7 +44,10 @@ TEST(ModelRunner, ChoosesAfterAnyRowsOfAStep) {
     for (const std::vector<int64_t>& rows : choices) {
       for (int64_t slot = 0; slot < 3; ++slot) runner.clear(slot);
       std::vector<int32_t> chosen(rows.size());
-      runner.run(mixed.step(), rows, chosen);
+      std::vector<SampledRow> sampled;
+      for (const int64_t row : rows) sampled.push_back({row, 0, {}});
+      runner.launch(mixed.step(sampled));
+      if (!rows.empty()) runner.fetch(chosen);
       for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(chosen[i], best[rows[i]]) << runtime;
     }
   }

@@ -11,11 +11,14 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(RuntimeFeatures, EveryCombinationSurvivesText) {
-  for (uint32_t bits = 0; bits < 64; ++bits) {
+  for (uint32_t bits = 0; bits < 1u << kRuntimeFeatureNames.size(); ++bits) {
     RuntimeFeatures features;
-    for (int i = 0; i < 6; ++i) {
+    for (size_t i = 0; i < kRuntimeFeatureNames.size(); ++i) {
       if ((bits >> i & 1) != 0) features.set(static_cast<RuntimeFeature>(i));
     }
+    using enum RuntimeFeature;
+    if (features.has(kGraph) && !(features.has(kPagedKv) && features.has(kArena))) continue;
+    if (features.has(kOverlap) && !features.has(kDeviceSampling)) continue;
     const auto parsed = RuntimeFeatures::parse(features.to_string(), DeviceKind::kCuda);
     ASSERT_TRUE(parsed) << parsed.error().to_string();
     EXPECT_EQ(*parsed, features) << features.to_string();
@@ -35,8 +38,9 @@ TEST(RuntimeFeatures, EagerHasNoneAndFastHasAllOfTheDevice) {
   EXPECT_EQ(RuntimeFeatures::eager().to_string(), "eager");
   EXPECT_EQ(RuntimeFeatures::fast(DeviceKind::kCpu).to_string(),
             "fused+paged_kv+continuous_batching+device_sampling+arena+chunked_prefill");
-  EXPECT_EQ(RuntimeFeatures::fast(DeviceKind::kCuda).to_string(),
-            "graph+fused+paged_kv+continuous_batching+device_sampling+arena+chunked_prefill");
+  EXPECT_EQ(
+      RuntimeFeatures::fast(DeviceKind::kCuda).to_string(),
+      "graph+fused+paged_kv+continuous_batching+device_sampling+arena+chunked_prefill+overlap");
   EXPECT_EQ(*RuntimeFeatures::parse("eager", DeviceKind::kCpu), RuntimeFeatures::eager());
   EXPECT_EQ(*RuntimeFeatures::parse("fast", DeviceKind::kCpu),
             RuntimeFeatures::fast(DeviceKind::kCpu));
@@ -47,7 +51,20 @@ TEST(RuntimeFeatures, GraphNeedsCuda) {
   ASSERT_FALSE(features);
   EXPECT_EQ(features.error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(features.error().message, HasSubstr("'graph' is not available on the CPU"));
-  EXPECT_TRUE(RuntimeFeatures::parse("fused+graph", DeviceKind::kCuda));
+  EXPECT_TRUE(RuntimeFeatures::parse("graph+paged_kv+arena", DeviceKind::kCuda));
+}
+
+TEST(RuntimeFeatures, WhatIsNothingWithoutAnotherSaysSo) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"graph+arena", "'graph' needs 'paged_kv'"},
+      {"graph+paged_kv", "'graph' needs 'arena'"},
+      {"overlap+arena", "'overlap' needs 'device_sampling'"}};
+  for (const auto& [text, message] : cases) {
+    const auto features = RuntimeFeatures::parse(text, DeviceKind::kCuda);
+    ASSERT_FALSE(features) << text;
+    EXPECT_EQ(features.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(features.error().message, HasSubstr(message));
+  }
 }
 
 TEST(RuntimeFeatures, UnknownNameSuggestsTheNearest) {

@@ -16,11 +16,15 @@ class SamplerTest : public ::testing::Test {
  protected:
   std::vector<int32_t> sample(SamplingPlace place, std::vector<float>& logits, int64_t rows,
                               ActivitySink* sink = nullptr) {
-    Sampler sampler(*ops_, place);
+    Sampler sampler(*ops_, place, {}, pool_);
+    std::vector<SampledRow> sampled(static_cast<size_t>(rows));
+    for (int64_t r = 0; r < rows; ++r) sampled[static_cast<size_t>(r)].row = r;
     const int64_t columns = static_cast<int64_t>(logits.size()) / rows;
     std::vector<int32_t> tokens(static_cast<size_t>(rows), -1);
     ops_->set_sink(sink);
-    sampler.sample({logits.data(), rows, columns, columns * 4}, tokens, sink);
+    ops_->begin_step({.sampled = sampled});
+    sampler.sample({logits.data(), rows, columns, columns * 4}, sampled, sink);
+    sampler.fetch(tokens);
     ops_->set_sink(nullptr);
     return tokens;
   }

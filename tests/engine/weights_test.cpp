@@ -120,7 +120,7 @@ constexpr int64_t kMatrices = 2 * 7 + 2;  // llama-tiny: two layers, embed, lm_h
 
 TEST(WeightScheme, NamesGoThereAndBack) {
   for (const auto scheme : {WeightScheme::kF32, WeightScheme::kF16, WeightScheme::kW4A16G32,
-                            WeightScheme::kW4A16G64, WeightScheme::kStored}) {
+                            WeightScheme::kW4A16G64, WeightScheme::kBF16, WeightScheme::kStored}) {
     const auto parsed = parse_weight_scheme(weight_scheme_name(scheme));
     ASSERT_TRUE(parsed.has_value());
     EXPECT_EQ(*parsed, scheme);
@@ -129,7 +129,7 @@ TEST(WeightScheme, NamesGoThereAndBack) {
   const auto wrong = parse_weight_scheme("w4");
   ASSERT_FALSE(wrong.has_value());
   EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(wrong.error().message.find("f32, f16, w4a16-g32, w4a16-g64, stored"),
+  EXPECT_NE(wrong.error().message.find("f32, f16, bf16, w4a16-g32, w4a16-g64, stored"),
             std::string::npos);
 }
 
@@ -153,6 +153,19 @@ TEST(LoadWeights, F32HoldsTheExactValues) {
     EXPECT_EQ(floats(weights->embed), floats(*checkpoint->tensor("embed")));
     EXPECT_EQ(weights->kept + weights->converted, kMatrices);
     EXPECT_EQ(weights->kept, stored == DType::kF32 ? 14 : 0);
+  }
+}
+
+TEST(LoadWeights, Bf16RoundsEveryMatrix) {
+  const auto checkpoint = make_checkpoint(DType::kF32, DType::kF16);
+  const auto weights = load(checkpoint, WeightScheme::kBF16);
+  EXPECT_EQ(weights->converted, kMatrices);
+  EXPECT_EQ(weights->embed.dtype, DType::kBF16);
+  const auto exact = floats(*checkpoint->tensor("layers.0.gate"));
+  const auto rounded = floats(weights->layers[0].gate);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    // Half a unit in the last of 8 bits.
+    ASSERT_LE(std::abs(rounded[i] - exact[i]), std::abs(exact[i]) / 256);
   }
 }
 

@@ -37,7 +37,7 @@ TEST(Agreement, CountsPositionsWhoseArgmaxMoved) {
   const auto results = measure_agreement(engines, requests(1, 8));
   ASSERT_TRUE(results[1].agreement) << results[1].error;
   EXPECT_DOUBLE_EQ(results[1].agreement->token_agreement, 1.0 / 8);
-  EXPECT_DOUBLE_EQ(results[1].agreement->max_logit_error, 2.0);
+  EXPECT_DOUBLE_EQ(results[1].agreement->max_logit_error.value(), 2.0);
 }
 
 TEST(Agreement, PerplexityIsThatOfTheWholeSequence) {
@@ -47,7 +47,7 @@ TEST(Agreement, PerplexityIsThatOfTheWholeSequence) {
   // so token 2 after position 0, 0 after 1 and 1 after 2 all have the probability 1 / (7 + e).
   const auto results = measure_agreement(engines, requests(1, 2));
   ASSERT_TRUE(results[0].agreement);
-  EXPECT_NEAR(results[0].agreement->perplexity, 7 + std::exp(1.0), 1e-9);
+  EXPECT_NEAR(results[0].agreement->perplexity.value(), 7 + std::exp(1.0), 1e-9);
 }
 
 TEST(Agreement, FailedBaselineLeavesNobodyToCompareWith) {
@@ -60,6 +60,60 @@ TEST(Agreement, FailedBaselineLeavesNobodyToCompareWith) {
     EXPECT_FALSE(result.agreement);
     EXPECT_EQ(result.error, "baseline: no luck");
   }
+}
+
+/// An engine without logits that says something else from one token on.
+class SilentEngine final : public Engine {
+ public:
+  explicit SilentEngine(size_t first_other) : first_other_(first_other) {}
+  Result<GenerateResult> generate(std::span<const Request> asked, ActivitySink* sink) override {
+    TRIPTYCH_TRY(GenerateResult result, inner_.generate(asked, sink));
+    for (RequestResult& answer : result.requests) {
+      for (size_t i = first_other_; i < answer.tokens.size(); ++i) answer.tokens[i] = 7;
+    }
+    return result;
+  }
+  Status score(std::span<const int32_t>, int64_t, const LogitsVisitor&) override {
+    ADD_FAILURE() << "it was asked for what it said that it cannot do";
+    return fail(ErrorCode::kUnsupported, "no logits");
+  }
+  bool can_score() const override { return false; }
+  EngineMemory memory() const override { return inner_.memory(); }
+  KernelCost decode_step_cost(int64_t batch, int64_t context) const override {
+    return inner_.decode_step_cost(batch, context);
+  }
+  std::string kernel_choice(int64_t batch) const override { return inner_.kernel_choice(batch); }
+  const EngineOptions& options() const override { return inner_.options(); }
+
+ private:
+  size_t first_other_;
+  FakeEngine inner_{{}, {}};
+};
+
+TEST(Agreement, WithoutLogitsItsOwnTokensAreCompared) {
+  FakeEngine baseline({}, {});
+  SilentEngine other(6);
+  Engine* engines[] = {&baseline, &other};
+  const auto results = measure_agreement(engines, requests(2, 8));
+  ASSERT_TRUE(results[1].agreement) << results[1].error;
+  EXPECT_DOUBLE_EQ(results[1].agreement->token_agreement, 6.0 / 8);
+  EXPECT_EQ(results[1].agreement->max_logit_error, std::nullopt);
+  EXPECT_EQ(results[1].agreement->perplexity, std::nullopt);
+}
+
+TEST(Agreement, TheTokensOfABaselineWithoutLogitsTakeTheirPlace) {
+  SilentEngine baseline(100);
+  FakeEngine other({}, {});
+  Engine* engines[] = {&baseline, &other};
+  // The baseline says 0 1 2 0 ...; the other's logits prefer the position's number, which is that
+  // token at positions 1 to 3 (prompt 1 2), where 0, 1 and 2 come: none of them agrees.
+  const auto results = measure_agreement(engines, requests(1, 3));
+  ASSERT_TRUE(results[0].agreement) << results[0].error;
+  EXPECT_EQ(results[0].agreement->token_agreement, 1.0);
+  ASSERT_TRUE(results[1].agreement) << results[1].error;
+  EXPECT_EQ(results[1].agreement->token_agreement, 0.0);
+  EXPECT_EQ(results[1].agreement->max_logit_error, std::nullopt);
+  EXPECT_TRUE(results[1].agreement->perplexity.has_value());
 }
 
 /// Remembers how much it was asked to do.

@@ -334,7 +334,7 @@ TEST_F(CliTest, APlanThatDoesNotFitSaysTheArithmetic) {
               HasSubstr("baseline@c=4096,prompt=100000,output=16 does not fit: weights "));
   EXPECT_THAT(plan.err, HasSubstr(" + KV cache "));
   EXPECT_THAT(plan.err, HasSubstr(" + activations "));
-  EXPECT_THAT(plan.err, HasSubstr(" exceed the machine's "));
+  EXPECT_THAT(plan.err, HasSubstr(" exceed the limit of "));
   EXPECT_THAT(plan.out, HasSubstr("DOES NOT FIT"));
 
   args[0] = "run";

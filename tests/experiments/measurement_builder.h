@@ -42,6 +42,7 @@ inline CellMeasurement cell(const std::string& stack, int64_t cost_ns, int64_t b
   result.facts = db::CellFactsRow{};
   result.facts->token_agreement = 1.0;
   result.facts->max_logit_error = 0.0;
+  result.facts->perplexity = 10.0;
   for (int64_t b = 0; b < blocks; ++b) {
     result.blocks.push_back(block(b, cost_ns, {cost_ns}));
     result.blocks.back().cpu_mhz = 2000.0;

@@ -165,11 +165,20 @@ TEST(PlanHash, EveryAxisWorkloadFieldAndInputChangesIt) {
     s.all_reduce = AllReduceKind::kStub;
   });
   expect_new("engine", [](S s, W, I) { s.engine = "command"; });
+  expect_new("command", [](S s, W, I) {
+    s.engine = "command";
+    s.command.argv = {"x"};
+  });
+  expect_new("options", [](S s, W, I) {
+    s.engine = "command";
+    s.command.options = R"({"a":1})";
+  });
+  expect_new("program", [](S, W, I i) { i.command_hashes["baseline"] = "0"; });
   expect_new("prompt_tokens", [](S, W w, I) { ++w.prompt_tokens; });
   expect_new("output_tokens", [](S, W w, I) { ++w.output_tokens; });
   expect_new("concurrency", [](S, W w, I) { ++w.concurrency; });
   expect_new("requests", [](S, W w, I) { ++w.requests; });
-  expect_new("sampling", [](S, W w, I) { w.sampling = "other"; });
+  expect_new("sampling", [](S, W w, I) { w.sampling.temperature = 1.0f; });
   expect_new("ignore_eos", [](S, W w, I) { w.ignore_eos = false; });
   expect_new("model", [](S, W, I i) { i.model_hash = "1"; });
   expect_new("prompts", [](S, W, I i) { i.prompt_pool_hash = "1"; });
@@ -230,6 +239,40 @@ TEST(PlanRules, AnotherEngineMayChangeEverything) {
   spec.stacks[0].engine = "command";
   spec.decompositions[0].corner.reset();
   EXPECT_EQ(error_of(spec), "accepted");
+}
+
+TEST(PlanRules, AnotherEngineStandsAtTheStartAndChangesNothingElse) {
+  ExperimentSpec spec = test_spec();
+  spec.decompositions[0].corner.reset();
+  spec.stacks[0].engine = "command";
+  spec.stacks[0].command.adapter = "hf_transformers";
+  spec.stacks[0].num_threads = 4;  // its threads are not those of the built-in engine
+  EXPECT_EQ(error_of(spec), "accepted");
+  EXPECT_EQ(factor_name(spec.stacks[0], spec.stacks[1]), "engine");
+
+  spec.stacks[0].weights = WeightScheme::kBF16;
+  EXPECT_THAT(error_of(spec), HasSubstr("from \"baseline\" to \"intermediate\" changes engine and "
+                                        "weights at once"));
+  spec.stacks[0].weights = WeightScheme::kF16;
+  spec.decompositions[0].path = {"intermediate", "baseline"};
+  EXPECT_THAT(error_of(spec), HasSubstr("\"baseline\" is an engine of its own behind the built-in "
+                                        "\"intermediate\""));
+  spec.decompositions[0].confounded = "to see how far it is";
+  EXPECT_EQ(error_of(spec), "accepted");
+}
+
+TEST(PlanRules, TwoModesOfAnotherEngineAreARuntimeApart) {
+  ExperimentSpec spec = test_spec();
+  for (const size_t i : {0U, 1U}) {
+    spec.stacks[i].engine = "command";
+    spec.stacks[i].runtime = RuntimeFeatures::eager();
+    spec.stacks[i].command.adapter = "hf_transformers";
+  }
+  spec.stacks[1].command.options = R"({"mode":"static_compile"})";
+  spec.decompositions[0].path = {"baseline", "intermediate"};
+  spec.decompositions[0].corner.reset();
+  EXPECT_EQ(error_of(spec), "accepted");
+  EXPECT_EQ(factor_name(spec.stacks[0], spec.stacks[1]), "runtime");
 }
 
 TEST(PlanRules, TheCornerSharesTheBaselinesRuntimeAndTheFullsWeights) {

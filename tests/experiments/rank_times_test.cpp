@@ -21,7 +21,7 @@ class RankTimesTest : public ::testing::Test {
   RankTimesTest() {
     options_.database = folder_ / "results.sqlite";
     options_.quiet = true;
-    options_.measure_ceilings = [] {
+    options_.measure_ceilings = [](DeviceKind) {
       return cpu::Ceilings{.read_bytes_per_s = 1e9, .f32_flops_per_s = 1e9};
     };
     const std::filesystem::path spec_path =

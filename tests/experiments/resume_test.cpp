@@ -42,7 +42,7 @@ class ResumeTest : public ::testing::Test {
     options.database = database;
     options.quiet = true;
     // The real measurement takes a second, in which most of the kills would fall.
-    options.measure_ceilings = [] { return cpu::Ceilings{1e10, 1e10}; };
+    options.measure_ceilings = [](DeviceKind) { return cpu::Ceilings{1e10, 1e10}; };
     return options;
   }
 

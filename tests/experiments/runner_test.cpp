@@ -41,7 +41,7 @@ class RunnerTest : public ::testing::Test {
     options_.quiet = true;
     options_.make_engine = [this](std::shared_ptr<const ModelWeights> weights,
                                   const EngineOptions& options) { return make(*weights, options); };
-    options_.measure_ceilings = [this] {
+    options_.measure_ceilings = [this](DeviceKind) {
       ++ceilings_;
       return cpu::Ceilings{.read_bytes_per_s = 1e9, .f32_flops_per_s = 1e9};
     };

@@ -37,7 +37,7 @@ class ServingTest : public ::testing::Test {
   ServingTest() {
     options_.database = folder_ / "results.sqlite";
     options_.quiet = true;
-    options_.measure_ceilings = [] {
+    options_.measure_ceilings = [](DeviceKind) {
       return cpu::Ceilings{.read_bytes_per_s = 1e9, .f32_flops_per_s = 1e9};
     };
     const auto spec = parse_spec_text(kSpec, folder_ / "spec.yaml", {});

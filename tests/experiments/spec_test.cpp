@@ -120,12 +120,33 @@ TEST(Spec, ReadsEveryField) {
   EXPECT_FALSE(spec->decompositions[0].corner.has_value());
 }
 
+TEST(Spec, ReadsSampling) {
+  const auto sampling = [](const std::string& text) {
+    const auto spec = parse(whole(
+        "workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, sampling: " + text +
+        "}\n"));
+    return spec.has_value() ? to_string(spec->workloads[0].sampling) : spec.error().message;
+  };
+  EXPECT_EQ(sampling("greedy"), "greedy");
+  EXPECT_EQ(sampling("{temperature: 0.8, top_k: 40, top_p: 0.95, seed: 1}"),
+            "temperature=0.8,top_k=40,top_p=0.95,seed=1");
+  EXPECT_EQ(sampling("{temperature: 0.001}"), "temperature=0.001,top_k=0,top_p=1,seed=0");
+  for (const auto* text : {"{temperature: 0.001, top_p: 0.000001}", "{temperature: 1000}"}) {
+    const auto spec = parse(
+        whole("workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, sampling: " +
+              std::string(text) + "}\n"));
+    ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
+    EXPECT_TRUE(check_sampling(spec->workloads[0].sampling).has_value()) << text;
+  }
+}
+
 TEST(Spec, DefaultsAreThoseOfTheStructs) {
   const auto spec = parse(whole());
   ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
   EXPECT_EQ(spec->workloads[0].concurrency, 1);
   EXPECT_EQ(spec->workloads[0].requests, 1);
   EXPECT_TRUE(spec->workloads[0].ignore_eos);
+  EXPECT_EQ(to_string(spec->workloads[0].sampling), "greedy");
   EXPECT_EQ(spec->measure.blocks, MeasureSpec{}.blocks);
   EXPECT_TRUE(spec->measure.interleaved);
   EXPECT_TRUE(spec->decompositions.empty());

@@ -56,6 +56,20 @@ class ThreatsTest : public ::testing::Test {
 
 TEST_F(ThreatsTest, NoneInAHealthyComparison) { EXPECT_EQ(find(), Found{}); }
 
+TEST_F(ThreatsTest, AnotherEngineHasNoTraceAndMaybeNoLogits) {
+  cells_[0].stack.engine = "command";
+  EXPECT_EQ(find(), (Found{{"trace_of_others", "note"}}));
+  cells_[0].facts->max_logit_error.reset();
+  cells_[0].facts->perplexity.reset();
+  EXPECT_EQ(find(), (Found{{"trace_of_others", "note"}, {"outputs_by_tokens", "note"}}));
+  cells_[1].facts->max_logit_error.reset();  // it is compared with tokens, and agrees
+  EXPECT_EQ(find(), (Found{{"trace_of_others", "note"}, {"outputs_by_tokens", "note"}}));
+  cells_[1].facts->token_agreement = 0.9;
+  EXPECT_EQ(find(), (Found{{"trace_of_others", "note"},
+                           {"outputs_by_tokens", "note"},
+                           {"outputs_differ", "serious"}}));
+}
+
 TEST_F(ThreatsTest, FewBlocks) {
   cells_[1].blocks.resize(7);
   EXPECT_EQ(find(), (Found{{"few_blocks", "warning"}}));

@@ -1,162 +1,145 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <ostream>
 #include <string>
 #include <vector>
 
-#include "base/random.h"
-#include "kernels/common/cuda_handles.h"
-#include "kernels/common/half.h"
 #include "kernels/rms_norm.h"
+#include "tests/support/device_numbers.h"
 #include "tests/support/gpu_test.h"
 
 namespace triptych {
 namespace {
 
 constexpr float kEps = 1e-5f;
-constexpr double kHalfRounding = 0x1.0p-11;  // unit roundoff of f16
-constexpr double kHalfSmallest = 0x1.0p-24;  // smallest subnormal of f16
-
-std::vector<Half> random_halves(uint64_t seed, int64_t count, double mean, double deviation) {
-  std::vector<Half> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = half_from_float(static_cast<float>(mean + deviation * random_normal(seed, i)));
-  }
-  return values;
-}
-
-DeviceBuffer<Half> to_device(const std::vector<Half>& values) {
-  DeviceBuffer<Half> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
-
-std::vector<Half> to_host(const DeviceBuffer<Half>& buffer) {
-  std::vector<Half> values(buffer.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(values.data(), buffer.data(), buffer.size_bytes(), cudaMemcpyDeviceToHost));
-  return values;
-}
-
-// Both types are the 16 bits of an IEEE binary16.
-__half* device_half(const DeviceBuffer<Half>& buffer) {
-  return reinterpret_cast<__half*>(buffer.data());
-}
 
 struct Shape {
   int64_t num_tokens;
   int64_t hidden_size;
-  friend void PrintTo(const Shape& shape, std::ostream* out) {
-    *out << '[' << shape.num_tokens << ", " << shape.hidden_size << ']';
-  }
 };
-
-// The result is rounded to f16 once: half a unit in the last place, kHalfRounding * |y|. Before
-// that, in f32: a thread adds at most 32 squares one after the other and the block adds threads in
-// 5 + 5 levels of a tree, so the sum is off by at most (32 + 10 + 2) * 2^-24 of itself, of which
-// the root passes on one half; rsqrtf, its argument and two products add 6 * 2^-24. Together 28 *
-// 2^-24, below a 64th of the f16 rounding. Results near 0 round to a multiple of the smallest
-// subnormal.
-double tolerance(double y) {
-  return kHalfRounding * (1.0 + 0x1.0p-6) * std::abs(y) + kHalfSmallest;
+std::vector<Shape> all_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t tokens : {1, 2, 7, 128}) {
+    for (const int64_t hidden : {8, 64, 576, 4096, 8192, 16384, 24576, 32768}) {
+      shapes.push_back({tokens, hidden});
+    }
+  }
+  return shapes;
 }
 
-void expect_norm_of(const std::vector<Half>& input, const std::vector<Half>& weight,
-                    const std::vector<Half>& y, const Shape& shape) {
+// The result is rounded to T once. Before that, in f32: a thread adds at most 32 squares one after
+// the other and the block adds threads in 5 + 5 levels of a tree, so the sum is off by at most
+// (32 + 10 + 2) * 2^-24 of itself, of which the root passes on one half; rsqrtf, its argument and
+// two products add 6 * 2^-24. Together 28 * 2^-24, below a 64th of the rounding to f16.
+template <class T>
+void expect_norm_of(const std::vector<T>& input, const std::vector<T>& weight,
+                    const std::vector<T>& y, const Shape& shape) {
+  SCOPED_TRACE(std::string(Rounding<T>::kName) + " [" + std::to_string(shape.num_tokens) + ", " +
+               std::to_string(shape.hidden_size) + "]");
   const auto n = static_cast<size_t>(shape.hidden_size);
+  std::vector<double> expected = doubles(input);
+  const std::vector<double> weights = doubles(weight);
   for (size_t row = 0; row < static_cast<size_t>(shape.num_tokens); ++row) {
+    double* values = &expected[row * n];
     double squares = 0;
-    for (size_t i = 0; i < n; ++i) squares += std::pow(half_to_float(input[row * n + i]), 2.0);
+    for (size_t i = 0; i < n; ++i) squares += values[i] * values[i];
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(n) + double{kEps});
-    for (size_t i = 0; i < n; ++i) {
-      const double expected =
-          double{half_to_float(input[row * n + i])} * scale * double{half_to_float(weight[i])};
-      ASSERT_NEAR(half_to_float(y[row * n + i]), expected, tolerance(expected))
-          << "row " << row << " column " << i;
-    }
+    for (size_t i = 0; i < n; ++i) values[i] *= scale * weights[i];
   }
+  expect_rounded_once(y, expected);
 }
 
+template <class T>
 class RmsNormCuda : public GpuTest {};
+using Types = testing::Types<__half, __nv_bfloat16>;
+TYPED_TEST_SUITE(RmsNormCuda, Types);
 
-class RmsNormCudaShapes : public GpuTest, public testing::WithParamInterface<Shape> {
- public:
-  static std::vector<Shape> all() {
-    std::vector<Shape> shapes;
-    for (const int64_t tokens : {1, 2, 7, 128}) {
-      for (const int64_t hidden : {8, 64, 576, 4096, 8192, 16384, 24576, 32768}) {
-        shapes.push_back({tokens, hidden});
-      }
-    }
-    return shapes;
+TYPED_TEST(RmsNormCuda, MatchesDoublePrecision) {
+  using T = TypeParam;
+  for (const Shape& shape : all_shapes()) {
+    const int64_t count = shape.num_tokens * shape.hidden_size;
+    const auto x = random_numbers<T>(1, count, 0.3, 2.0);
+    const auto weight = random_numbers<T>(2, shape.hidden_size, 1.0, 0.5);
+    const auto device_x = to_device(x);
+    const auto device_weight = to_device(weight);
+    const auto device_y = to_device(unwritten<T>(count));
+    launch_rms_norm<T>({.x = device_x.data(),
+                        .weight = device_weight.data(),
+                        .y = device_y.data(),
+                        .num_tokens = shape.num_tokens,
+                        .hidden_size = shape.hidden_size,
+                        .eps = kEps},
+                       nullptr);
+    expect_norm_of(x, weight, to_host(device_y), shape);
   }
-};
-
-TEST_P(RmsNormCudaShapes, MatchesDoublePrecision) {
-  const Shape shape = GetParam();
-  const int64_t count = shape.num_tokens * shape.hidden_size;
-  const auto x = random_halves(1, count, 0.3, 2.0);
-  const auto weight = random_halves(2, shape.hidden_size, 1.0, 0.5);
-  const auto device_x = to_device(x);
-  const auto device_weight = to_device(weight);
-  const auto device_y = to_device(std::vector<Half>(x.size(), Half{0x7E00}));  // NaN: not written
-  launch_rms_norm({.x = device_half(device_x),
-                   .weight = device_half(device_weight),
-                   .y = device_half(device_y),
-                   .num_tokens = shape.num_tokens,
-                   .hidden_size = shape.hidden_size,
-                   .eps = kEps},
-                  nullptr);
-  expect_norm_of(x, weight, to_host(device_y), shape);
 }
 
-TEST_P(RmsNormCudaShapes, AddsTheResidualFirstAndMayWriteOverX) {
-  const Shape shape = GetParam();
-  const int64_t count = shape.num_tokens * shape.hidden_size;
-  const auto x = random_halves(3, count, -0.1, 1.0);
-  const auto residual = random_halves(4, count, 0.2, 3.0);
-  const auto weight = random_halves(5, shape.hidden_size, 1.0, 0.5);
-  const auto device_x = to_device(x);
-  const auto device_residual = to_device(residual);
-  const auto device_weight = to_device(weight);
-  launch_rms_norm({.x = device_half(device_x),
-                   .residual = device_half(device_residual),
-                   .weight = device_half(device_weight),
-                   .y = device_half(device_x),
-                   .num_tokens = shape.num_tokens,
-                   .hidden_size = shape.hidden_size,
-                   .eps = kEps},
-                  nullptr);
-  const auto sum = to_host(device_residual);
-  for (size_t i = 0; i < sum.size(); ++i) {  // the exact sum of two halves fits a double
-    const double exact = double{half_to_float(x[i])} + double{half_to_float(residual[i])};
-    ASSERT_NEAR(half_to_float(sum[i]), exact, kHalfRounding * std::abs(exact)) << "element " << i;
+TYPED_TEST(RmsNormCuda, AddsTheResidualFirstAndMayWriteOverX) {
+  using T = TypeParam;
+  for (const Shape& shape : all_shapes()) {
+    const int64_t count = shape.num_tokens * shape.hidden_size;
+    const auto x = random_numbers<T>(3, count, -0.1, 1.0);
+    const auto residual = random_numbers<T>(4, count, 0.2, 3.0);
+    const auto weight = random_numbers<T>(5, shape.hidden_size, 1.0, 0.5);
+    const auto device_x = to_device(x);
+    const auto device_residual = to_device(residual);
+    const auto device_weight = to_device(weight);
+    const Stream stream = make_stream();
+    launch_rms_norm<T>({.x = device_x.data(),
+                        .residual = device_residual.data(),
+                        .weight = device_weight.data(),
+                        .y = device_x.data(),
+                        .num_tokens = shape.num_tokens,
+                        .hidden_size = shape.hidden_size,
+                        .eps = kEps},
+                       stream.get(), LaunchOrder::kOverlapPrevious);
+    const auto sum = to_host(device_residual);
+    std::vector<double> exact = doubles(x);  // the exact sum of two numbers fits a double
+    const auto other = doubles(residual);
+    for (size_t i = 0; i < exact.size(); ++i) exact[i] += other[i];
+    expect_rounded_once(sum, exact);
+    expect_norm_of(sum, weight, to_host(device_x), shape);
   }
-  expect_norm_of(sum, weight, to_host(device_x), shape);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormCudaShapes, testing::ValuesIn(RmsNormCudaShapes::all()),
-                         [](const auto& test) {
-                           return "t" + std::to_string(test.param.num_tokens) + "_h" +
-                                  std::to_string(test.param.hidden_size);
-                         });
+TYPED_TEST(RmsNormCuda, RowsOfZerosStayFinite) {
+  using T = TypeParam;
+  const auto device_x = to_device(std::vector<T>(64, Rounding<T>::from(0.0f)));
+  const auto weight = to_device(random_numbers<T>(6, 64, 1.0, 0.5));
+  launch_rms_norm<T>({.x = device_x.data(),
+                      .weight = weight.data(),
+                      .y = device_x.data(),
+                      .num_tokens = 1,
+                      .hidden_size = 64,
+                      .eps = kEps},
+                     nullptr);
+  for (const T y : to_host(device_x)) EXPECT_EQ(Rounding<T>::to(y), 0.0f);
+}
 
-TEST_F(RmsNormCuda, RowsOfZerosStayFinite) {
-  const auto device_x = to_device(std::vector<Half>(64));
-  const auto weight = to_device(random_halves(6, 64, 1.0, 0.5));
-  launch_rms_norm({.x = device_half(device_x),
-                   .weight = device_half(weight),
-                   .y = device_half(device_x),
-                   .num_tokens = 1,
-                   .hidden_size = 64,
-                   .eps = kEps},
-                  nullptr);
-  for (const Half y : to_host(device_x)) EXPECT_EQ(half_to_float(y), 0.0f);
+TYPED_TEST(RmsNormCuda, ARowDoesNotDependOnTheOthers) {
+  using T = TypeParam;
+  constexpr int64_t kHidden = 4096;
+  const auto x = random_numbers<T>(7, 300 * kHidden, 0, 1);
+  const auto device_x = to_device(x);
+  const auto weight = to_device(random_numbers<T>(8, kHidden, 1, 0.5));
+  const auto norm = [&](int64_t rows) {
+    const auto y = to_device(unwritten<T>(rows * kHidden));
+    launch_rms_norm<T>({.x = device_x.data(),
+                        .weight = weight.data(),
+                        .y = y.data(),
+                        .num_tokens = rows,
+                        .hidden_size = kHidden,
+                        .eps = kEps},
+                       nullptr);
+    return to_host(y);
+  };
+  auto together = norm(300);
+  together.resize(kHidden);
+  expect_same_bits(together, norm(1));
 }
 
 // Arguments are judged without a device.

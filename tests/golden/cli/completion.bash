@@ -11,8 +11,10 @@ _triptych() {
     plan:--set) return ;;
     run:--db) files=1 ;;
     run:--set) return ;;
+    run:--cache) files=1 ;;
     resume:--db) files=1 ;;
     resume:--run) return ;;
+    resume:--cache) files=1 ;;
     report:--db) files=1 ;;
     report:--run) return ;;
     report:--format) words='terminal markdown csv json' ;;
@@ -39,8 +41,8 @@ _triptych() {
     *)
       case "$command" in
         plan) words='--db --set --dry-run --help'; files=1 ;;
-        run) words='--db --set --force --quiet --help'; files=1 ;;
-        resume) words='--db --run --quiet --help' ;;
+        run) words='--db --set --cache --force --quiet --help'; files=1 ;;
+        resume) words='--db --run --cache --quiet --help' ;;
         report) words='--db --run --format --help' ;;
         query) words='--db --format --limit --help' ;;
         attribute) words='--db --cell --run --rules --format --allow-dropped --help'; files=1 ;;

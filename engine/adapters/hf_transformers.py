@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: Triptych contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face Transformers as an engine of Triptych; the protocol is docs/EXTERNAL_ENGINES.md.
+
+Runs what a user of Transformers writes: one forward call per token with past_key_values, greedy
+argmax on the device, static batches, left padding where prompts differ in length, and one
+synchronisation per step, when the ids of its tokens come to the host. Records are kept while a
+batch runs and written between steps once a second at most, so that the harness costs a step nothing.
+"""
+
+import base64
+import inspect
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+
+MODES = ("eager", "static_compile")
+ATTENTION = ("sdpa", "eager", "flash_attention_2")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class Unsupported(Exception):
+    """What was asked for cannot be done here; the message says why."""
+
+
+class Output:
+    """Standard output, as lines of JSON."""
+
+    FLUSH_NS = 1_000_000_000
+
+    def __init__(self, file):
+        self.file = file
+        self.steps = []
+        self.flushed_ns = 0
+
+    def say(self, record):
+        self.file.write(json.dumps(record, separators=(",", ":")) + "\n")
+        self.file.flush()
+
+    def step(self, make_records, *args):
+        """Keeps what the records of a step are made of."""
+        self.steps.append((make_records, args))
+        now = time.monotonic_ns()
+        if now - self.flushed_ns > self.FLUSH_NS:
+            self.flush()
+            self.flushed_ns = now
+
+    def flush(self):
+        for make_records, args in self.steps:
+            for record in make_records(*args):
+                self.file.write(json.dumps(record, separators=(",", ":")) + "\n")
+        self.steps.clear()
+        self.file.flush()
+
+
+class Batch:
+    """Requests that run together, and how far each of them is."""
+
+    def __init__(self, requests, eos):
+        self.ids = [request["id"] for request in requests]
+        self.limits = [request["max_new_tokens"] for request in requests]
+        self.stops = [None if request.get("ignore_eos", True) else eos for request in requests]
+        self.running = list(range(len(requests)))
+        self.index = 0
+
+    def take(self, tokens):
+        """One step's tokens, a row each: what to report, and which rows have ended and why."""
+        of = [(self.ids[row], self.index, tokens[row]) for row in self.running]
+        ended = {"length": [], "stop": []}
+        still = []
+        self.index += 1
+        for row in self.running:
+            if self.stops[row] is not None and tokens[row] == self.stops[row]:
+                ended["stop"].append(self.ids[row])
+            elif self.index == self.limits[row]:
+                ended["length"].append(self.ids[row])
+            else:
+                still.append(row)
+        self.running = still
+        return of, ended
+
+
+def step_records(now, of, ended):
+    yield {"type": "tokens", "ns": now, "of": of}
+    for reason, ids in ended.items():
+        if ids:
+            yield {"type": "done", "ids": ids, "ns": now, "reason": reason}
+
+
+def prefill_records(start, now, ids):
+    yield {"type": "prefill", "ids": ids, "start_ns": start, "ns": now}
+
+
+class HuggingFace:
+    def __init__(self, message, output):
+        self.output = output
+        self.message = message
+        self.max_batch = message["max_batch"]
+        self.eos = message.get("eos_token_id")
+        self.read_options(dict(message["options"]))
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        try:
+            import torch
+            import transformers
+        except ImportError as error:
+            raise Unsupported(f"{sys.executable} cannot import torch and transformers ({error}); "
+                              "TRIPTYCH_PYTHON names another interpreter") from error
+        self.torch = torch
+        self.transformers = transformers
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.on_gpu = message["device"] == "cuda"
+        if self.on_gpu and not torch.cuda.is_available():
+            raise Unsupported(f"torch {torch.__version__} of {sys.executable} sees no CUDA device")
+        self.device = torch.device("cuda" if self.on_gpu else "cpu")
+        if not self.on_gpu:
+            torch.set_num_threads(message["threads"])
+        self.dtype = {"f16": torch.float16, "bf16": torch.bfloat16,
+                      "f32": torch.float32}[message["weights"]]
+        self.model = self.load(message["model"]).eval()
+        forward = inspect.signature(self.model.forward).parameters
+        # Only the last position's logits are needed; generate() asks for the same.
+        name = next((n for n in ("logits_to_keep", "num_logits_to_keep") if n in forward), None)
+        self.last_only = {name: 1} if name else {}
+        self.has_cache_position = "cache_position" in forward
+        self.static_cache = None
+        self.decode_forward = self.model.forward
+        if self.mode == "static_compile":
+            self.decode_forward = torch.compile(self.model.forward, mode=self.compile_mode,
+                                                fullgraph=True, dynamic=False)
+
+    def read_options(self, options):
+        def choice(name, allowed, preset):
+            value = options.pop(name, preset)
+            if value not in allowed:
+                raise Unsupported(f"option {name} is {value!r}, expected one of "
+                                  f"{', '.join(allowed)}")
+            return value
+
+        self.mode = choice("mode", MODES, "eager")
+        self.attention = choice("attention", ATTENTION, "sdpa")
+        self.compile_mode = None
+        if self.mode == "static_compile":
+            on_gpu = self.message["device"] == "cuda"
+            self.compile_mode = choice("compile_mode", COMPILE_MODES,
+                                       "reduce-overhead" if on_gpu else "default")
+        if options:
+            raise Unsupported(f"unknown option {next(iter(options))!r}; expected mode, attention "
+                              "or, with static_compile, compile_mode")
+
+    def load(self, path):
+        path = Path(path)
+        version = tuple(int(part) for part in self.transformers.__version__.split(".")[:2])
+        if version < (4, 45):
+            raise Unsupported(f"transformers {self.transformers.__version__}, expected 4.45 or "
+                              "later")
+        arguments = {"dtype" if version >= (4, 56) else "torch_dtype": self.dtype,
+                     "attn_implementation": self.attention}
+        folder = path
+        if path.suffix == ".gguf":
+            folder = path.parent
+            arguments["gguf_file"] = path.name
+        elif not path.is_dir():
+            raise Unsupported(f"{path} is neither a Hugging Face directory nor a .gguf file")
+        if self.on_gpu:
+            try:
+                import accelerate  # noqa: F401  reads the file straight to the device
+                arguments["device_map"] = {"": 0}
+            except ImportError:
+                pass
+        try:
+            model = self.transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), local_files_only=True, **arguments)
+        except (ImportError, ValueError, OSError) as error:
+            traceback.print_exc()
+            raise Unsupported(f"transformers cannot load {path.name}: {error}") from error
+        return model.to(self.device)
+
+    def ready(self):
+        torch = self.torch
+        frameworks = {"torch": torch.__version__, "transformers": self.transformers.__version__,
+                      "python": ".".join(map(str, sys.version_info[:3]))}
+        if self.on_gpu:
+            frameworks["cuda"] = str(torch.version.cuda)
+        kernels = (f"mode={self.mode} attention={self.model.config._attn_implementation} "
+                   f"dtype={str(self.dtype).removeprefix('torch.')}")
+        if self.compile_mode:
+            kernels += f" compile_mode={self.compile_mode}"
+        seen = {p.data_ptr(): p.numel() * p.element_size() for p in self.model.parameters()}
+        return {"type": "ready", "protocol": 1, "engine": "hf_transformers",
+                "version": self.transformers.__version__,
+                "device": torch.cuda.get_device_name(0) if self.on_gpu else "cpu",
+                "vocab_size": self.model.get_input_embeddings().weight.shape[0],
+                "can": ["score"], "frameworks": frameworks, "kernels": kernels,
+                "weight_bytes": sum(seen.values())}
+
+    def new_cache(self, rows):
+        """An empty cache for one batch."""
+        if self.mode == "eager":
+            try:
+                return self.transformers.DynamicCache(config=self.model.config)
+            except TypeError:  # before 4.56
+                return self.transformers.DynamicCache()
+        if self.static_cache is None:
+            sizes = {"max_cache_len": self.message["max_sequence"]}
+            known = inspect.signature(self.transformers.StaticCache.__init__).parameters
+            for name, value in (("max_batch_size", rows), ("device", self.device),
+                                ("dtype", self.dtype)):
+                if name in known:
+                    sizes[name] = value
+            self.static_cache = self.transformers.StaticCache(config=self.model.config, **sizes)
+        else:
+            self.static_cache.reset()
+        return self.static_cache
+
+    def pad(self, prompts):
+        """[rows, longest] ids, left-padded; which of them count, or None if all do."""
+        torch = self.torch
+        longest = max(map(len, prompts))
+        ids = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+        ids = torch.tensor(ids, device=self.device)
+        if all(len(prompt) == longest for prompt in prompts):
+            return ids, None
+        width = longest if self.mode == "eager" else self.message["max_sequence"]
+        # A static cache has its final width from the start; the future is masked causally.
+        mask = [[0] * (longest - len(prompt)) + [1] * (width - longest + len(prompt))
+                for prompt in prompts]
+        return ids, torch.tensor(mask, device=self.device)
+
+    def positions(self, mask, first, count, rows):
+        """[rows, count] positions of the columns from `first`, not counting padding."""
+        torch = self.torch
+        if mask is None:
+            return torch.arange(first, first + count, device=self.device).expand(rows, count)
+        return (mask.cumsum(-1) - 1).clamp(min=0)[:, first:first + count]
+
+    def inputs(self, ids, mask, first, cache):
+        """Arguments of a forward call that reads `ids` behind `first` columns."""
+        arguments = {"input_ids": ids, "past_key_values": cache, "use_cache": True,
+                     "position_ids": self.positions(mask, first, ids.shape[1], ids.shape[0])}
+        if mask is not None:
+            arguments["attention_mask"] = mask
+        if self.has_cache_position and self.mode == "static_compile":
+            arguments["cache_position"] = self.torch.arange(first, first + ids.shape[1],
+                                                            device=self.device)
+        return arguments
+
+    def rows(self, requests):
+        """A static batch is whole: what is missing repeats the first prompt and is not reported."""
+        prompts = [request["prompt"] for request in requests]
+        if self.mode == "static_compile":
+            prompts += [prompts[0]] * (self.max_batch - len(prompts))
+        return prompts
+
+    def decode(self, tokens, mask, columns, cache):
+        """Logits [rows, vocab] after one more token a row."""
+        arguments = self.inputs(tokens[:, None], mask, columns, cache)
+        return self.decode_forward(**arguments).logits[:, -1]
+
+    def grow(self, mask):
+        if mask is None or self.mode == "static_compile":
+            return mask
+        return self.torch.cat([mask, mask.new_ones((mask.shape[0], 1))], dim=-1)
+
+    def run_batch(self, requests):
+        """Steps of one static batch; returns how many decode steps there were."""
+        batch = Batch(requests, self.eos)
+        start = time.monotonic_ns()
+        ids, mask = self.pad(self.rows(requests))
+        cache = self.new_cache(ids.shape[0])
+        logits = self.model(**self.inputs(ids, mask, 0, cache), **self.last_only).logits[:, -1]
+        tokens = logits.argmax(-1)
+        columns = ids.shape[1]
+        host = tokens.tolist()
+        now = time.monotonic_ns()
+        self.output.step(prefill_records, start, now, batch.ids)
+        self.output.step(step_records, now, *batch.take(host))
+        steps = 0
+        while batch.running:
+            mask = self.grow(mask)
+            tokens = self.decode(tokens, mask, columns, cache).argmax(-1)
+            host = tokens.tolist()  # the one synchronisation of the step
+            now = time.monotonic_ns()
+            columns += 1
+            steps += 1
+            self.output.step(step_records, now, *batch.take(host))
+        return steps
+
+    def generate(self, message):
+        if message["sampling"] != "greedy":
+            raise Unsupported(f"sampling {message['sampling']!r}, expected greedy")
+        torch = self.torch
+        if self.on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.synchronize()
+        requests = message["requests"]
+        size = message["concurrency"]
+        self.output.say({"type": "start", "pass": message["pass"], "ns": time.monotonic_ns()})
+        self.output.flushed_ns = time.monotonic_ns()
+        batches = [requests[first:first + size] for first in range(0, len(requests), size)]
+        steps = 0
+        with torch.no_grad():
+            for batch in batches:
+                steps += self.run_batch(batch)
+        end = time.monotonic_ns()
+        self.output.flush()
+        peak = (torch.cuda.max_memory_allocated() if self.on_gpu else
+                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        self.output.say({"type": "end", "pass": message["pass"], "ns": end,
+                         "prefill_steps": len(batches), "decode_steps": steps,
+                         "peak_bytes": peak})
+
+    def say_logits(self, position, logits):
+        raw = logits.float().cpu().numpy().astype("<f4").tobytes()
+        self.output.say({"type": "logits", "position": position,
+                         "f32": base64.b64encode(raw).decode("ascii")})
+
+    def score(self, message):
+        """Prompt at once, the others one by one, through the calls that generate() uses."""
+        torch = self.torch
+        tokens, prefill = message["tokens"], message["prefill_tokens"]
+        rows = self.max_batch if self.mode == "static_compile" else 1
+        with torch.no_grad():
+            ids, mask = self.pad([tokens[:prefill]] * rows)
+            cache = self.new_cache(rows)
+            # Of all rows hidden states, of the first one logits: a vocabulary is wide.
+            hidden = self.model.base_model(**self.inputs(ids, mask, 0, cache))[0][0]
+            head = self.model.get_output_embeddings()
+            for position in range(prefill):
+                self.say_logits(position, head(hidden[position]))
+            for position in range(prefill, len(tokens)):
+                step = torch.tensor([tokens[position]] * rows, device=self.device)
+                self.say_logits(position, self.decode(step, mask, position, cache)[0])
+        self.output.say({"type": "scored"})
+
+
+def answer(output, lines):
+    engine = None
+    for line in lines:
+        message = json.loads(line)
+        if message["type"] == "open":
+            engine = HuggingFace(message, output)
+            output.say(engine.ready())
+        elif message["type"] == "generate":
+            engine.generate(message)
+        elif message["type"] == "score":
+            engine.score(message)
+
+
+def main():
+    # Libraries print where they like; only records may go to the real standard output.
+    output = Output(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    try:
+        answer(output, sys.stdin)
+    except Exception as error:  # told in the protocol, whatever it is
+        traceback.print_exc()
+        code = "failed"
+        if isinstance(error, Unsupported):
+            code = "unsupported"
+        elif type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+            code = "out_of_memory"
+        message = f"{error}" if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+        output.steps.clear()
+        output.say({"type": "error", "code": code, "message": message})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
