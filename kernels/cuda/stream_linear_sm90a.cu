@@ -325,10 +325,6 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
   const Kernel<T> kernel = choose_kernel<T>(epilogue, op.m, shape.ranks > 1);
   TRIPTYCH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            shape.shared_bytes));
-  // The same division of L1 for all: a multiprocessor must be empty before it divides L1 anew, and
-  // a kernel that wants another division than the one before it would not overlap with it.
-  TRIPTYCH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
   const int groups = shape.ranks > 1 ? num_clusters(kernel, shape) : num_multiprocessors();
   const auto blocks = static_cast<unsigned>(std::min(groups, op.tiles.count) * shape.ranks);
   TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(blocks), dim3(kThreads),

@@ -76,8 +76,10 @@ struct Fixed {
 
 }  // namespace stream_shape
 
-/// Of m rows and k columns. Parts depend on k and on m > 8 alone. shared_bytes is 0 if x does not
-/// fit, even cut into kMaxStreamParts.
+/// Of m rows and k columns. Parts depend on k and on m > 8 alone. Blocks form clusters only where x
+/// does not fit one of them: the ranks wait for one another's sums at every tile, and clusters of
+/// four and more leave multiprocessors idle. shared_bytes is 0 if x does not fit, even cut into
+/// kMaxStreamParts.
 constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   using namespace stream_shape;
   const int64_t units = ceil_div(k, kStreamUnitColumns);
