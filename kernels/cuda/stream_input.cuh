@@ -12,25 +12,24 @@ namespace triptych::stream {
 inline constexpr int kFinishThreads = kFinishWarps * kWarp;
 inline constexpr int kChunkVectors = kStreamChunkColumns / 8;
 static_assert(kChunkVectors == kFinishThreads, "a thread has one vector of each row of a chunk");
-inline constexpr int kBatchRows = 8;  // of x, whose vectors a thread holds at a time
 
-/// Columns of a part of k, at most.
-struct PartColumns {
+/// Columns of x that a rank multiplies, and its chunks of them.
+struct Columns {
   int first;
-  int end;
+  int end;  // k at most
+  int chunks;
 
-  __device__ PartColumns(const StreamShape& shape, int part, int k) {
-    const int columns = shape.units_per_part * kStreamUnitColumns;
-    first = min(part * columns, k);
-    end = min(first + columns, k);
+  __device__ Columns(const StreamShape& shape, int rank, int k) {
+    chunks = shape.parts / shape.ranks * shape.chunks_per_part;
+    first = min(rank * chunks * kStreamChunkColumns, k);
+    end = min(first + chunks * kStreamChunkColumns, k);
   }
 };
 
 // The last unit may reach past k, where w arrives as zeros: so must x be.
-__device__ inline void clear_past_end(const StreamShape& shape, int first_part, const int m, int k,
+__device__ inline void clear_past_end(const StreamShape& shape, const Columns& columns, int m,
                                       unsigned char* x) {
-  const PartColumns last(shape, first_part + shape.parts / shape.ranks - 1, k);
-  const int used = (last.end - PartColumns(shape, first_part, k).first) * 2;
+  const int used = (columns.end - columns.first) * 2;
   const int vectors = (shape.x_stride - used) / 16;
   for (int i = static_cast<int>(threadIdx.x); i < m * vectors; i += kThreads) {
     *reinterpret_cast<uint4*>(x + i / vectors * shape.x_stride + used + i % vectors * 16) =
@@ -38,22 +37,21 @@ __device__ inline void clear_past_end(const StreamShape& shape, int first_part, 
   }
 }
 
-// Starts the copies of the rows as they are: a thread has a chunk.
+// Starts the copies of the rows as they are. A warp has a chunk, a lane a row.
 template <class T>
-__device__ void copy_rows(const StreamOp<T>& op, const StreamShape& shape, int first_part,
-                          uint32_t shared, int thread) {
-  const int chunks = shape.parts / shape.ranks * shape.chunks_per_part;
-  const int first_column = PartColumns(shape, first_part, op.k).first;
-  for (int chunk = thread; chunk < chunks; chunk += kFinishThreads) {
-    const PartColumns part(shape, first_part + chunk / shape.chunks_per_part, op.k);
-    const int begin = part.first + chunk % shape.chunks_per_part * kStreamChunkColumns;
-    const int bytes = max(min(kStreamChunkColumns, part.end - begin), 0) * 2;
-    const uint32_t barrier = shared + shape.x_barriers + chunk * 8;
-    arrive_and_expect(barrier, static_cast<uint32_t>(bytes * op.m));
-    for (int r = 0; r < op.m && bytes > 0; ++r) {
-      copy_bulk(shared + shape.x + r * shape.x_stride + (begin - first_column) * 2,
-                op.x + static_cast<int64_t>(r) * op.k + begin, static_cast<uint32_t>(bytes),
-                barrier);
+__device__ void copy_rows(const StreamOp<T>& op, const StreamShape& shape, const Columns& columns,
+                          uint32_t shared_x, uint32_t barriers, int thread) {
+  const int lane = thread % kWarp;
+  for (int chunk = thread / kWarp; chunk < columns.chunks; chunk += kFinishWarps) {
+    const int column = chunk * kStreamChunkColumns;
+    const int bytes = max(min(kStreamChunkColumns, columns.end - columns.first - column), 0) * 2;
+    const uint32_t barrier = barriers + chunk * 8;
+    if (lane == 0) arrive_and_expect(barrier, static_cast<uint32_t>(bytes * op.m));
+    __syncwarp();
+    if (lane < op.m && bytes > 0) {
+      copy_bulk(shared_x + lane * shape.x_stride + column * 2,
+                op.x + static_cast<int64_t>(lane) * op.k + columns.first + column,
+                static_cast<uint32_t>(bytes), barrier);
     }
   }
 }
@@ -88,116 +86,67 @@ template <class T, int kRows, bool kCluster>
 class NormedRows {
  public:
   __device__ NormedRows(const StreamOp<T>& op, const StreamShape& shape, unsigned char* memory,
-                        uint32_t shared, int first_part, int thread)
+                        uint32_t shared, int rank, int thread)
       : op_(op),
         shape_(shape),
-        x_(memory + shape.x),
-        squares_(reinterpret_cast<const float*>(memory + shape.squares)),
-        shared_squares_(shared + shape.squares),
-        x_barriers_(shared + shape.x_barriers),
-        squares_barrier_(shared + shape.squares_barrier),
-        first_part_(first_part),
-        own_parts_(shape.parts / shape.ranks),
-        first_vector_(PartColumns(shape, first_part, op.k).first / 8),
+        columns_(shape, rank, op.k),
+        memory_(memory),
+        shared_(shared),
+        first_part_(rank * (shape.parts / shape.ranks)),
         warp_(thread / kWarp),
         lane_(thread % kWarp),
         thread_(thread) {}
 
-  /// Waits for the kernels before this one on the way. One batch is on its way while another is
-  /// multiplied: the next chunks, or the other half of the rows.
+  /// Waits for the kernels before this one on the way.
   __device__ void run() {
-    Batch a;
-    Batch b;
-    Position at;
-    load_gain(a, at);
+    const uint32_t raw = shared_ + shape_.x_barriers + columns_.chunks * 8;
+    int vector = columns_.first / 8 + thread_;
+    Vector8<T> gain = load_gain(vector);
     wait_for_previous_kernels();
-    Vector8<T> samples[kSamples];
-    load_samples(samples);
-    load_rows<0>(a, at);
-    choose_scales(samples);
-    while (at.part < own_parts_) {
-      const Position at_b = kHalves > 1 ? at : after(at);
-      load_gain(b, at_b);
-      load_rows<kHalves - 1>(b, at_b);
-      multiply<0>(a, at);
-      at = after(at_b);
-      load_gain(a, at);
-      load_rows<0>(a, at);
-      multiply<kHalves - 1>(b, at_b);
+    copy_rows(op_, shape_, columns_, shared_ + shape_.x, raw, thread_);
+    choose_scales();
+    int part = first_part_;
+    int left = shape_.chunks_per_part;  // of the part
+#pragma unroll 1
+    for (int chunk = 0; chunk < columns_.chunks; ++chunk) {
+      const Vector8<T> next_gain = load_gain(vector + kChunkVectors);
+      wait_for_barrier(raw + chunk * 8, 0);
+      if (vector < columns_.end / 8) multiply(vector - columns_.first / 8, gain);
+      __syncwarp();
+      if (lane_ == 0) arrive_at_barrier(shared_ + shape_.x_barriers + chunk * 8);
+      vector += kChunkVectors;
+      gain = next_gain;
+      if (--left == 0) {
+        store_squares(part++);
+        left = shape_.chunks_per_part;
+      }
     }
-    if (lane_ < shape_.ranks) arrive<kCluster>(of_rank_of_lane(squares_barrier_));
+    if (lane_ < shape_.ranks) arrive<kCluster>(of_rank_of_lane(shared_ + shape_.squares_barrier));
   }
   /// What the sums of a row are multiplied by, when all ranks have sent their squares.
   __device__ float factor(int row) const {
-    wait_for_ranks<kCluster>(squares_barrier_, 0);
+    wait_for_ranks<kCluster>(shared_ + shape_.squares_barrier, 0);
     float scale = 1.0f;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) scale = r == row ? scale_[r] : scale;
+    const float* squares = reinterpret_cast<const float*>(memory_ + shape_.squares);
     float sum = 0.0f;
-    for (int i = 0; i < shape_.parts * kFinishWarps; ++i) sum += squares_[i * op_.m + row];
+    for (int i = 0; i < shape_.parts * kFinishWarps; ++i) sum += squares[i * op_.m + row];
     return rsqrtf(sum / static_cast<float>(op_.k) + op_.eps) / scale;
   }
 
  private:
-  static constexpr int kHalves = kRows > kBatchRows ? 2 : 1;
-  static constexpr int kRowsLoaded = kRows / kHalves;
-  static constexpr int kChunks = kRows == 1 ? 4 : kRows <= 4 ? 2 : 1;  // loaded together
-  static constexpr int kSamples = (kRows + 3) / 4;
-  struct Batch {
-    Vector8<T> gain[kChunks];
-    Vector8<T> v[kChunks][kRowsLoaded];
-  };
-  struct Position {
-    int part = 0;  // of the rank's own
-    int chunk = 0;
-  };
+  static constexpr int kRowsTogether = kRows < 4 ? kRows : 4;  // whose loads are in flight at once
 
-  __device__ Position after(Position at) const {
-    at.chunk += kChunks;
-    if (at.chunk >= shape_.chunks_per_part) {
-      at.chunk = 0;
-      ++at.part;
-    }
-    return at;
+  __device__ Vector8<T> load_gain(int vector) const {
+    return vector < columns_.end / 8 ? load_shared_by_blocks(op_.norm, vector) : Vector8<T>();
   }
-  // This thread's vector of chunk c of the batch; -1: none.
-  __device__ int vector_of(const Position& at, int c) const {
-    if (at.part >= own_parts_ || at.chunk + c >= shape_.chunks_per_part) return -1;
-    const PartColumns columns(shape_, first_part_ + at.part, op_.k);
-    const int vector = columns.first / 8 + (at.chunk + c) * kChunkVectors + thread_;
-    return vector < columns.end / 8 ? vector : -1;
-  }
-  __device__ void load_gain(Batch& in, const Position& at) const {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int vector = vector_of(at, c);
-      if (vector >= 0) in.gain[c] = load_shared_by_blocks(op_.norm, vector);
-    }
-  }
-  template <int kHalf>
-  __device__ void load_rows(Batch& in, const Position& at) const {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int vector = vector_of(at, c);
-#pragma unroll
-      for (int i = 0; i < kRowsLoaded; ++i) {
-        const int r = kHalf * kBatchRows + i;
-        if (vector >= 0 && r < op_.m) in.v[c][i] = load_once(row(r), vector);
-      }
-    }
-  }
-
   // Eight lanes look at a row.
-  __device__ void load_samples(Vector8<T> (&samples)[kSamples]) const {
+  __device__ void choose_scales() {
 #pragma unroll
-    for (int i = 0; i < kSamples; ++i) {
-      samples[i] = load_once(row(min(i * 4 + lane_ / 8, op_.m - 1)), lane_ % 8);
-    }
-  }
-  __device__ void choose_scales(const Vector8<T> (&samples)[kSamples]) {
-#pragma unroll
-    for (int i = 0; i < kSamples; ++i) {
-      float sum = sum_of_squares(samples[i]);
+    for (int i = 0; i < kRows; i += 4) {
+      const int row = min(i + lane_ / 8, op_.m - 1);
+      float sum = sum_of_squares(load_once(op_.x + static_cast<int64_t>(row) * op_.k, lane_ % 8));
 #pragma unroll
       for (int offset = 1; offset < 8; offset *= 2) {
         sum += __shfl_xor_sync(kAllLanes, sum, offset);
@@ -205,44 +154,41 @@ class NormedRows {
       const int exponent = (__float_as_int(sum * (1.0f / 64.0f) + op_.eps) >> 23) - 127;
       const float scale = __int_as_float((127 - (exponent >> 1)) << 23);
 #pragma unroll
-      for (int j = 0; j < 4 && i * 4 + j < kRows; ++j) {
-        const int r = i * 4 + j;
-        scale_[r] = __shfl_sync(kAllLanes, scale, j * 8);
-        sum_[r] = 0.0f;
+      for (int j = 0; j < 4 && i + j < kRows; ++j) {
+        scale_[i + j] = __shfl_sync(kAllLanes, scale, j * 8);
+        sum_[i + j] = 0.0f;
       }
     }
   }
-
-  template <int kHalf>
-  __device__ void multiply(const Batch& in, const Position& at) {
-    if (at.part >= own_parts_) return;
+  // This thread's vector of every row, in place.
+  __device__ void multiply(int vector, const Vector8<T>& gain) {
+    float2 g[Vector8<T>::kPairs];
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int vector = vector_of(at, c);
+    for (int p = 0; p < Vector8<T>::kPairs; ++p) g[p] = unpack<T>(gain.words[p]);
+    unsigned char* x = memory_ + shape_.x + vector * 16;
 #pragma unroll
-      for (int i = 0; i < kRowsLoaded; ++i) {
-        const int r = kHalf * kBatchRows + i;
-        if (vector < 0 || r >= op_.m) continue;
-        sum_[r] += sum_of_squares(in.v[c][i]);
-        store_scaled(r, vector, in.v[c][i], in.gain[c]);
+    for (int first = 0; first < kRows; first += kRowsTogether) {
+      if (first >= op_.m) break;
+      Vector8<T> v[kRowsTogether];
+#pragma unroll
+      for (int i = 0; i < kRowsTogether; ++i) {
+        v[i] =
+            *reinterpret_cast<const Vector8<T>*>(x + min(first + i, op_.m - 1) * shape_.x_stride);
       }
-      if (kHalf != kHalves - 1 || at.chunk + c >= shape_.chunks_per_part) continue;
-      __syncwarp();
-      if (lane_ == 0) {
-        arrive_at_barrier(x_barriers_ + (at.part * shape_.chunks_per_part + at.chunk + c) * 8);
+#pragma unroll
+      for (int i = 0; i < kRowsTogether; ++i) {
+        const int r = first + i;
+        if (r >= op_.m) break;
+        sum_[r] += sum_of_squares(v[i]);
+        Vector8<T> scaled;
+#pragma unroll
+        for (int p = 0; p < Vector8<T>::kPairs; ++p) {
+          const float2 f = unpack<T>(v[i].words[p]);
+          scaled.set(p, f.x * scale_[r] * g[p].x, f.y * scale_[r] * g[p].y);
+        }
+        *reinterpret_cast<Vector8<T>*>(x + r * shape_.x_stride) = scaled;
       }
     }
-    if (kHalf == kHalves - 1 && after(at).part != at.part) store_squares(first_part_ + at.part);
-  }
-  __device__ void store_scaled(int r, int vector, const Vector8<T>& v, const Vector8<T>& gain) {
-    Vector8<T> scaled;
-#pragma unroll
-    for (int p = 0; p < Vector8<T>::kPairs; ++p) {
-      const float2 f = unpack<T>(v.words[p]);
-      const float2 g = unpack<T>(gain.words[p]);
-      scaled.set(p, f.x * scale_[r] * g.x, f.y * scale_[r] * g.y);
-    }
-    store(reinterpret_cast<T*>(x_ + r * shape_.x_stride), vector - first_vector_, scaled);
   }
   __device__ void store_squares(int part) {
 #pragma unroll
@@ -256,7 +202,7 @@ class NormedRows {
       }
       if (lane_ < shape_.ranks) {
         const int index = (part * kFinishWarps + warp_) * op_.m + r;
-        store_shared<kCluster>(of_rank_of_lane(shared_squares_ + index * 4), sum);
+        store_shared<kCluster>(of_rank_of_lane(shared_ + shape_.squares + index * 4), sum);
       }
     }
   }
@@ -264,18 +210,13 @@ class NormedRows {
   __device__ uint32_t of_rank_of_lane(uint32_t address) const {
     return kCluster ? shared_address_of_rank(address, static_cast<unsigned>(lane_)) : address;
   }
-  __device__ const T* row(int r) const { return op_.x + static_cast<int64_t>(r) * op_.k; }
 
   const StreamOp<T>& op_;
   const StreamShape& shape_;
-  unsigned char* x_;
-  const float* squares_;  // [parts * kFinishWarps, m]
-  uint32_t shared_squares_;
-  uint32_t x_barriers_;
-  uint32_t squares_barrier_;
+  Columns columns_;
+  unsigned char* memory_;
+  uint32_t shared_;
   int first_part_;
-  int own_parts_;
-  int first_vector_;
   int warp_;
   int lane_;
   int thread_;

@@ -28,14 +28,17 @@ struct StreamWeight {
   const T* data = nullptr;
   int64_t n = 0;
   int64_t k = 0;
-  CUtensorMap map = {};  ///< Describes `data` to the tensor memory accelerator, where there is one.
-  bool has_map = false;
+  CUtensorMap map = {};  ///< Describes `data` to the copy engine of sm_90.
+  bool has_map = false;  ///< Whether the kernels of sm_90 run; without, those of every device do.
 };
-/// Errors: kUnsupported naming the requirement (k a multiple of 64, data aligned to 16 bytes, ...).
+/// For the current device. Errors: kUnsupported naming the requirement: k a multiple of 64, n of 8,
+/// data aligned to 16 bytes.
 template <class T>
 [[nodiscard]] Result<StreamWeight<T>> make_stream_weight(const T* data, int64_t n, int64_t k);
 
-/// The input of a product: x, or its RMS norm x / sqrt(mean(x^2) + eps) * norm.
+/// The input of a product: x, or its RMS norm x / sqrt(mean(x^2) + eps) * norm. Each element of a
+/// norm is rounded to T once: on sm_90, x * norm times a power of two of the row (1 / RMS
+/// multiplies the f32 sums); elsewhere the norm itself.
 template <class T>
 struct StreamInput {
   const T* x = nullptr;     ///< [m, k], back to back, aligned to 16 bytes.
@@ -84,7 +87,8 @@ struct StreamGateUpArgs {
   LaunchOrder order = LaunchOrder::kAfterPrevious;
 };
 
-/// Whether the current device can run these; the error says which requirement fails.
+/// Whether these can run; the error says which requirement fails. On sm_90 x must fit the shared
+/// memory of eight blocks: every m up to k = 24576, m <= 8 up to twice that.
 template <class T>
 [[nodiscard]] Status stream_linear_supports(const StreamLinearArgs<T>& args);
 template <class T>

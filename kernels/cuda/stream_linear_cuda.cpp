@@ -57,7 +57,7 @@ EncodeTiled find_encode_tiled() {
 
 // w [n, k] as {64 columns, n rows, k / 64}: a box is 8 rows of a piece, each 128 bytes of a row
 // beside the same of the other rows, swizzled so that tensor cores read it without bank conflicts.
-// Promotion of the L2 sectors to 256 bytes costs 8 % of the bandwidth.
+// Promotion of L2 sectors to 256 bytes would lose bandwidth: a box takes whole lines as it is.
 template <class T>
 Status make_map(StreamWeight<T>& w) {
   const EncodeTiled encode = find_encode_tiled();

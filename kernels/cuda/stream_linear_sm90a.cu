@@ -197,17 +197,19 @@ __device__ void init_block_barriers(const StreamShape& shape, bool normed, uint3
   for (int i = 0; i < shape.slots * shape.ranks; ++i) {
     init_barrier(slots.empty + i * 8, static_cast<uint32_t>(shape.finish_warps));
   }
-  for (int i = 0; i < shape.parts / shape.ranks * shape.chunks_per_part; ++i) {
+  const int chunks = shape.parts / shape.ranks * shape.chunks_per_part;
+  for (int i = 0; i < chunks; ++i) {
     init_barrier(shared + shape.x_barriers + i * 8, normed ? kFinishWarps : 1);
+    init_barrier(shared + shape.x_barriers + (chunks + i) * 8, 1);  // the rows as they are
   }
   init_barrier(shared + shape.squares_barrier, static_cast<uint32_t>(shape.ranks * kFinishWarps));
   publish_barriers();
 }
 
 template <class T, int kRows, bool kCluster>
-__device__ float bring_normed(const StreamLaunch<T>& a, int first_part, int row,
-                              unsigned char* memory, uint32_t shared, int thread) {
-  NormedRows<T, kRows, kCluster> rows(a.op, a.shape, memory, shared, first_part, thread);
+__device__ float bring_normed(const StreamLaunch<T>& a, int rank, int row, unsigned char* memory,
+                              uint32_t shared, int thread) {
+  NormedRows<T, kRows, kCluster> rows(a.op, a.shape, memory, shared, rank, thread);
   rows.run();
   return rows.factor(min(row, a.op.m - 1));
 }
@@ -217,21 +219,20 @@ __device__ float bring_normed(const StreamLaunch<T>& a, int first_part, int row,
 template <class T, int kColumnTiles, bool kCluster>
 __device__ float bring_input(const StreamLaunch<T>& a, const Place& place, int row,
                              unsigned char* memory, uint32_t shared) {
-  const int first_part = place.rank * (a.shape.parts / a.shape.ranks);
   const int thread = static_cast<int>(threadIdx.x) - kStreamWarps * kWarp;
   if (a.op.norm == nullptr) {
     wait_for_previous_kernels();
-    copy_rows(a.op, a.shape, first_part, shared, thread);
+    copy_rows(a.op, a.shape, Columns(a.shape, place.rank, a.op.k), shared + a.shape.x,
+              shared + a.shape.x_barriers, thread);
     return 1.0f;
   }
   if constexpr (kColumnTiles > 1) {
-    return bring_normed<T, 16, kCluster>(a, first_part, row, memory, shared, thread);
+    return bring_normed<T, 16, kCluster>(a, place.rank, row, memory, shared, thread);
   } else {
-    if (a.op.m == 1)
-      return bring_normed<T, 1, kCluster>(a, first_part, row, memory, shared, thread);
-    if (a.op.m <= 4)
-      return bring_normed<T, 4, kCluster>(a, first_part, row, memory, shared, thread);
-    return bring_normed<T, 8, kCluster>(a, first_part, row, memory, shared, thread);
+    if (a.op.m == 1) {
+      return bring_normed<T, 1, kCluster>(a, place.rank, row, memory, shared, thread);
+    }
+    return bring_normed<T, 8, kCluster>(a, place.rank, row, memory, shared, thread);
   }
 }
 
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == kStreamWarps * kWarp) {
     init_block_barriers(shape, a.op.norm != nullptr, shared);
   }
-  clear_past_end(shape, place.rank * (shape.parts / shape.ranks), a.op.m, a.op.k, memory + shape.x);
+  clear_past_end(shape, Columns(shape, place.rank, a.op.k), a.op.m, memory + shape.x);
   if constexpr (kCluster) {
     arrive_at_cluster();
     wait_for_cluster();

@@ -17,8 +17,8 @@ enum class StreamEpilogue : uint8_t { kLinear, kQkv, kGateUp };
 
 inline constexpr int kStreamTileRows = 16;  ///< Rows of w in one tensor-core product.
 inline constexpr int kStreamTilePairs = kStreamTileRows / 2;
-/// Columns of w that arrive in one piece: 8 KB a tile, 512 consecutive bytes of each row. Half of
-/// that costs 2 % of the bandwidth in short matrices, twice as much gains nothing.
+/// Columns of w that arrive in one piece: 8 KB a tile, 512 consecutive bytes of each row. With half
+/// of that, short matrices do not reach the bandwidth; twice as much gains nothing.
 inline constexpr int kStreamUnitColumns = 256;
 inline constexpr int kStreamSwizzleColumns = 64;  ///< 128 bytes: one row of a swizzled box.
 

@@ -24,7 +24,7 @@ inline constexpr int kMaxStreamParts = 8;  ///< The largest cluster that every d
 struct StreamShape {
   int32_t units = 0;            ///< Pieces of a tile along k; the last one may reach past k.
   int32_t parts = 0;            ///< k is cut into parts: the order of the sums knows only these.
-  int32_t units_per_part = 0;   ///< Of all parts but the last ones.
+  int32_t units_per_part = 0;   ///< Whole chunks; the last parts may have less, or nothing.
   int32_t chunks_per_part = 0;  ///< Of x.
   int32_t ranks = 0;            ///< Blocks of a cluster that share the parts.
   int32_t stages = 0;           ///< Pieces in flight, each warp.
@@ -41,7 +41,7 @@ struct StreamShape {
   int32_t squares = 0;
   int32_t ring_barriers = 0;
   int32_t slot_barriers = 0;
-  int32_t x_barriers = 0;
+  int32_t x_barriers = 0;  ///< Of each chunk: ready to be multiplied; then: copied as it is.
   int32_t squares_barrier = 0;
   int32_t shared_bytes = 0;
 };
@@ -54,27 +54,21 @@ inline constexpr int64_t kFriendlyShared = 189 << 10;
 inline constexpr int64_t kStageBytes = int64_t{kStreamWarps} * kStreamUnitBytes;
 inline constexpr int64_t kMaxStages = 5;  // 160 KB in flight
 inline constexpr int64_t kMinStages = 2;
-/// Blocks share x when it takes more than this of each: what x takes is missing from the ring,
-/// which has to bridge the time between two kernels, and every block reads x from L2.
-inline constexpr int64_t kInputBudget = 36 << 10;
-/// Parts of k that there are at least, for up to 8 rows and for more.
-inline constexpr int64_t kMinPartsOf8 = 2;
-inline constexpr int64_t kMinPartsOf16 = 4;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Bytes of the things beside the ring, in their order.
 struct Fixed {
-  int64_t x_stride, slots, slot_bytes, squares_bytes, chunks_per_part, barrier_bytes, all;
+  int64_t chunks_per_part, x_stride, slots, slot_bytes, squares_bytes, barrier_bytes, all;
 
   constexpr Fixed(int64_t m, int64_t units, int64_t parts, int64_t ranks)
-      : x_stride(parts / ranks * ceil_div(units, parts) * kStreamUnitColumns * 2 + 16),
+      : chunks_per_part(ceil_div(ceil_div(units, parts), kStreamWarps)),
+        x_stride(parts / ranks * chunks_per_part * kStreamChunkColumns * 2 + 16),
         slots(std::max<int64_t>((m > 4 ? 2 : 4) / ranks, 1)),
         slot_bytes(parts * kStreamWarps * m * kStreamSumStride * 4),
         squares_bytes(parts * kFinishWarps * m * 4),
-        chunks_per_part(ceil_div(ceil_div(units, parts), kStreamWarps)),
         barrier_bytes((kStreamWarps * kMaxStages + slots * (1 + ranks) +
-                       parts / ranks * chunks_per_part + 1) *
+                       2 * (parts / ranks * chunks_per_part) + 1) *
                       8),
         all(m * x_stride + slots * slot_bytes + squares_bytes + barrier_bytes + 8) {}
   [[nodiscard]] constexpr bool fits() const { return all + kMinStages * kStageBytes <= kMaxShared; }
@@ -82,20 +76,19 @@ struct Fixed {
 
 }  // namespace stream_shape
 
-/// Of m rows and k columns. Parts depend on k and on m > 8 alone. shared_bytes is 0 if x does not
-/// fit, even cut into kMaxStreamParts.
+/// Of m rows and k columns. Parts depend on k and on m > 8 alone. Blocks form clusters only where x
+/// does not fit one of them: the ranks wait for one another's sums at every tile, and clusters of
+/// four and more leave multiprocessors idle. shared_bytes is 0 if x does not fit, even cut into
+/// kMaxStreamParts.
 constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   using namespace stream_shape;
   const int64_t units = ceil_div(k, kStreamUnitColumns);
   const int64_t most = m > 8 ? 16 : 8;
-  int64_t parts = m > 8 ? kMinPartsOf16 : kMinPartsOf8;
+  int64_t parts = 1;
   while (parts <= kMaxStreamParts && !Fixed(most, units, parts, parts).fits()) parts *= 2;
   if (parts > kMaxStreamParts) return {};
   int64_t ranks = 1;
-  while (ranks < parts && (!Fixed(m, units, parts, ranks).fits() ||
-                           m * Fixed(m, units, parts, ranks).x_stride > kInputBudget)) {
-    ranks *= 2;
-  }
+  while (ranks < parts && !Fixed(m, units, parts, ranks).fits()) ranks *= 2;
   const Fixed fixed(m, units, parts, ranks);
   int64_t stages = std::min((kFriendlyShared - fixed.all) / kStageBytes, kMaxStages);
   if (stages < 3) stages = std::min<int64_t>((kMaxShared - fixed.all) / kStageBytes, 3);
@@ -103,7 +96,7 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   StreamShape s;
   s.units = static_cast<int32_t>(units);
   s.parts = static_cast<int32_t>(parts);
-  s.units_per_part = static_cast<int32_t>(ceil_div(units, parts));
+  s.units_per_part = static_cast<int32_t>(fixed.chunks_per_part * kStreamWarps);
   s.chunks_per_part = static_cast<int32_t>(fixed.chunks_per_part);
   s.ranks = static_cast<int32_t>(ranks);
   s.stages = static_cast<int32_t>(stages);
@@ -119,7 +112,7 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k) {
   s.slot_barriers = s.ring_barriers + static_cast<int32_t>(kStreamWarps * kMaxStages * 8);
   s.x_barriers = s.slot_barriers + static_cast<int32_t>(fixed.slots * (1 + ranks) * 8);
   s.squares_barrier =
-      s.x_barriers + static_cast<int32_t>(parts / ranks * fixed.chunks_per_part * 8);
+      s.x_barriers + static_cast<int32_t>(2 * (parts / ranks * fixed.chunks_per_part) * 8);
   s.shared_bytes = s.squares_barrier + 8;
   return s;
 }

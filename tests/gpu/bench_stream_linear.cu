@@ -178,15 +178,18 @@ TRIPTYCH_BENCH(stream_linear) {
 // As many layers have weights of their own as the pool holds.
 TRIPTYCH_BENCH(stream_linear_step) {
   const Operands operands(bench);
-  std::vector<StreamWeight<__half>> weights;  // of layer after layer
-  int64_t at = kVocab * kHidden * static_cast<int64_t>(sizeof(__half));
+  const auto bytes_of = [](const Shape& shape) {
+    return shape.n * shape.k * static_cast<int64_t>(sizeof(__half));
+  };
   const StreamWeight<__half> head = weight_at(bench.pool(), kShapes[4]);
-  for (bool full = false; !full;) {
+  int64_t layer_bytes = 0;
+  for (int i = 0; i < 4; ++i) layer_bytes += bytes_of(kShapes[i]);
+  std::vector<StreamWeight<__half>> weights;  // of layer after layer
+  for (int64_t at = bytes_of(kShapes[4]); at + layer_bytes <= bench.pool_bytes();) {
     for (int i = 0; i < 4; ++i) {
       weights.push_back(weight_at(bench.pool() + at, kShapes[i]));
-      at += kShapes[i].n * kShapes[i].k * static_cast<int64_t>(sizeof(__half));
+      at += bytes_of(kShapes[i]);
     }
-    full = at + 2 * (at / static_cast<int64_t>(weights.size())) * 4 > bench.pool_bytes();
   }
   for (const int64_t m : {1, 2, 4, 8, 12, 16}) {
     KernelCost cost = cost_of(kShapes[4], m);
