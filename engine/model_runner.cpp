@@ -38,6 +38,12 @@ int64_t padded_batch(int64_t batch, int64_t max_batch) {
   return std::min(size, std::max(batch, max_batch));
 }
 
+int64_t kv_bucket(int64_t longest, int64_t max_sequence) {
+  int64_t bound = 512;
+  while (bound < longest) bound *= 2;
+  return std::min(bound, max_sequence);
+}
+
 KvShape kv_shape(const ModelConfig& config, const EngineOptions& options) {
   return {.num_layers = config.num_layers,
           .kv_columns = config.num_kv_heads * config.head_dim,
@@ -72,7 +78,12 @@ void ModelRunner::launch(const Step& given) {
   Step step = given;
   step.cache = cache_.get();
   const bool recorded = options_.features.has(RuntimeFeature::kGraph) && is_decode(step);
-  if (recorded) step.padded_rows = padded_batch(step.rows(), options_.max_batch);
+  if (recorded) {
+    int64_t longest = 0;
+    for (const StepSequence& s : step.sequences) longest = std::max(longest, s.first_position + 1);
+    step.padded_rows = padded_batch(step.rows(), options_.max_batch);
+    step.kv_bound = kv_bucket(longest, options_.max_sequence);
+  }
   forward_.begin(step);
   if (!recorded) {
     const Activation logits = issue(step);
@@ -80,7 +91,7 @@ void ModelRunner::launch(const Step& given) {
   }
   // The arena is free again when the body ends, but nothing is written to it before the logits of
   // the graph are read.
-  const int64_t key = step.rows();
+  const GraphKey key{step.padded_rows, step.kv_bound};
   ops_->run_recorded(key, [&] { recorded_logits_[key] = issue(step).tensor(); });
   choose_on_host(step, recorded_logits_[key]);
 }

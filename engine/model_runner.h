@@ -25,6 +25,10 @@ namespace triptych {
 /// sizes, so that few graphs serve every batch; at most max_batch.
 [[nodiscard]] int64_t padded_batch(int64_t batch, int64_t max_batch);
 
+/// Bound of the sequences' lengths that a graph is recorded for: a power of two from 512 on, or
+/// max_sequence where that is less. Decode attention is spread over the device by it.
+[[nodiscard]] int64_t kv_bucket(int64_t longest, int64_t max_sequence);
+
 /// Logits of one row of a step; `row` counts from the step's first.
 using RowVisitor = std::function<void(int64_t row, std::span<const float> logits)>;
 
@@ -88,8 +92,8 @@ class ModelRunner {
   Forward forward_;
   Sampler sampler_;
   ActivitySink* sink_ = nullptr;
-  std::vector<float> score_host_;              // [kScoreRows, vocab_size], kept between steps
-  std::map<int64_t, Tensor> recorded_logits_;  // by key of the graph that computes them
+  std::vector<float> score_host_;               // [kScoreRows, vocab_size], kept between steps
+  std::map<GraphKey, Tensor> recorded_logits_;  // of the graph that computes them
 };
 
 /// The cache that `options` ask for.

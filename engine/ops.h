@@ -3,6 +3,7 @@
 // Ops: the table of operations that a device fills. forward.cpp is written over it, once.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,13 @@ struct NormedInput {
 /// Whether the norm's values are needed now, or by fused products only.
 enum class NormUse : uint8_t { kValues, kFusedProducts };
 
+/// What a graph stands for: decode steps of so many rows, of sequences up to a length.
+struct GraphKey {
+  int64_t rows = 0;
+  int64_t kv_bound = 0;
+  friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
+};
+
 struct QkvWeights {
   WeightView q, k, v;
   QkvExtras extras;
@@ -80,7 +88,7 @@ class Ops {
   virtual void begin_step(const Step& step) = 0;
   /// Issues what `body` issues. Where the device has graphs, body runs only when no graph with this
   /// key exists, and is recorded: it must issue the same operations on the same memory every time.
-  virtual void run_recorded(int64_t key, const std::function<void()>& body) {
+  virtual void run_recorded(GraphKey key, const std::function<void()>& body) {
     static_cast<void>(key);
     body();
   }

@@ -58,6 +58,8 @@ struct Step {
   /// At least the number of tokens: rows beyond it are computed and mean nothing, so that batches
   /// of several sizes share one graph. 0 = none.
   int64_t padded_rows = 0;
+  /// With padded rows: no sequence is longer, in this step and in all that share its graph.
+  int64_t kv_bound = 0;
 
   /// Rows of every activation of this step.
   [[nodiscard]] int64_t rows() const {

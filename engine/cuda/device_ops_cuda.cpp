@@ -106,7 +106,7 @@ DeviceVector DeviceOps::resident(std::span<const float> weights) {
 
 void DeviceOps::begin_step(const Step& step) { step_.begin(step, stream()); }
 
-void DeviceOps::run_recorded(int64_t key, const std::function<void()>& body) {
+void DeviceOps::run_recorded(GraphKey key, const std::function<void()>& body) {
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     recording_ = true;

@@ -42,7 +42,7 @@ class DeviceOps : public Ops {
   WeightView resident(const WeightView& weights) override;
   DeviceVector resident(std::span<const float> weights) override;
   void begin_step(const Step& step) override;
-  void run_recorded(int64_t key, const std::function<void()>& body) override;
+  void run_recorded(GraphKey key, const std::function<void()>& body) override;
   void fetch_tokens(std::span<int32_t> out) override;
   void wait() override;
 
@@ -106,7 +106,7 @@ class DeviceOps : public Ops {
     GraphExec graph;
     bool samples = false;
   };
-  std::map<int64_t, Recorded> graphs_;
+  std::map<GraphKey, Recorded> graphs_;
   std::array<PinnedBuffer<int32_t>, 2> tokens_;  // of the steps under way, in turn
   std::array<Event, 2> tokens_ready_;
   size_t next_tokens_ = 0;

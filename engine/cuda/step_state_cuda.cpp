@@ -27,7 +27,6 @@ StepLimits limits(const EngineOptions& options, int64_t num_layers) {
 
 StepState::StepState(const EngineOptions& options, int64_t num_layers)
     : num_layers_(num_layers),
-      max_sequence_(options.max_sequence),
       pages_per_sequence_(pages_of_sequence(options)),
       buffers_(limits(options, num_layers)) {}
 
@@ -45,7 +44,7 @@ void StepState::begin(const Step& step, cudaStream_t stream) {
     fill_concat(step, host);
   }
   // A graph serves steps of any length.
-  if (padded_) max_kv_length_ = max_sequence_;
+  if (padded_) max_kv_length_ = step.kv_bound;
   buffers_.commit(sequences_, stream);
 }
 

@@ -72,7 +72,6 @@ class StepState {
   void fill_concat(const Step& step, const StepBuffers::View& host);
 
   int64_t num_layers_;
-  int64_t max_sequence_;
   int64_t pages_per_sequence_;
   StepBuffers buffers_;
   CudaPagedCache* paged_ = nullptr;

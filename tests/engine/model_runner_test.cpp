@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "tests/support/random_model.h"
 
@@ -51,6 +52,24 @@ TEST(ModelRunner, ChoosesAfterAnyRowsOfAStep) {
       for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(chosen[i], best[rows[i]]) << runtime;
     }
   }
+}
+
+TEST(ModelRunner, FewSizesOfGraphsServeEveryStep) {
+  for (const int64_t most : {1, 5, 100, 300}) {
+    std::set<int64_t> sizes;
+    for (int64_t batch = 1; batch <= most; ++batch) {
+      const int64_t padded = padded_batch(batch, most);
+      EXPECT_GE(padded, batch);
+      EXPECT_LE(padded, most);
+      EXPECT_LT(padded, std::max<int64_t>(batch + 16, 2 * batch)) << "more padding than work";
+      sizes.insert(padded);
+    }
+    EXPECT_LE(sizes.size(), 24U);
+  }
+  EXPECT_EQ(kv_bucket(1, 4096), 512);
+  EXPECT_EQ(kv_bucket(513, 4096), 1024);
+  EXPECT_EQ(kv_bucket(3000, 3100), 3100);
+  EXPECT_EQ(kv_bucket(40, 100), 100);
 }
 
 TEST(ModelRunner, SizesBoundWhatIsTaken) {
