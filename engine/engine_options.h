@@ -15,6 +15,12 @@ namespace triptych {
 
 enum class KvFormat : uint8_t { kF16, kF32 };
 
+/// Most prompt tokens in one step unless a stack says otherwise: enough for large products on the
+/// device, few enough that decoding sequences do not wait long.
+[[nodiscard]] constexpr int64_t default_prefill_chunk(DeviceKind device) {
+  return device == DeviceKind::kCuda ? 2048 : 512;
+}
+
 struct EngineOptions {
   RuntimeFeatures features;
   DeviceKind device = DeviceKind::kCpu;

@@ -26,7 +26,7 @@ struct Axis {
 /// The features, and the size of chunks where it is not the usual one.
 std::string runtime_text(const StackSpec& stack) {
   std::string text = stack.runtime_text();
-  if (stack.prefill_chunk != StackSpec().prefill_chunk) {
+  if (stack.prefill_chunk != default_prefill_chunk(stack.device)) {
     text += "+prefill_chunk=" + std::to_string(stack.prefill_chunk);
   }
   return text;

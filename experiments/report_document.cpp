@@ -118,7 +118,9 @@ void add_axes(const ReportComparison& comparison, Document& document) {
     if (cell.row.kv_cache_tokens > 0) {
       text += str_format(", KV of %lld tokens", static_cast<long long>(cell.row.kv_cache_tokens));
     }
-    if (cell.row.prefill_chunk > 0 && cell.row.prefill_chunk != StackSpec().prefill_chunk) {
+    const bool cuda = cell.row.device.starts_with("cuda");
+    const int64_t usual_chunk = default_prefill_chunk(cuda ? DeviceKind::kCuda : DeviceKind::kCpu);
+    if (cell.row.prefill_chunk > 0 && cell.row.prefill_chunk != usual_chunk) {
       text += str_format(", chunks of %lld", static_cast<long long>(cell.row.prefill_chunk));
     }
     add_field(fields, shortened(cell.row.stack), std::move(text));

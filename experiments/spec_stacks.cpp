@@ -271,6 +271,7 @@ void read_stack(YamlReader& reader, const YamlEntry& entry, const std::filesyste
   stack.name = entry.key;
   stack.place = entry.place;
   stack.device = spec.device;
+  stack.prefill_chunk = default_prefill_chunk(spec.device);
   // A stack with mistakes is still added: a path that names it is not wrong for that.
   if (!check_name(reader, entry.place, entry.key, "stack") ||
       !reader.mapping(entry.value, what, kStackKeys)) {

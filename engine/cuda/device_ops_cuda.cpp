@@ -169,6 +169,19 @@ void DeviceOps::synchronize() {
   if (sink_ != nullptr) timer_->report(*sink_);
 }
 
+DeviceBuffer<std::byte> DeviceOps::zeroed(int64_t bytes) {
+  DeviceBuffer<std::byte> buffer(static_cast<size_t>(bytes));
+  if (bytes > 0) TRIPTYCH_CUDA_CHECK(cudaMemset(buffer.data(), 0, buffer.size_bytes()));
+  return buffer;
+}
+
+DeviceBuffer<float> DeviceOps::uploaded(const std::vector<float>& values) {
+  DeviceBuffer<float> buffer(values.size());
+  TRIPTYCH_CUDA_CHECK(
+      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
+  return buffer;
+}
+
 const std::byte* DeviceOps::copy_to_host(const void* from, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   if (host_.size() < size) host_ = PinnedBuffer<std::byte>(size);

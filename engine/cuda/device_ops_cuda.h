@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "engine/cuda/device_weights_cuda.h"
 #include "engine/cuda/op_timer_cuda.h"
@@ -79,6 +80,9 @@ class DeviceOps : public Ops {
   /// The step's tokens are in sampled_ once the stream comes here: sends them to the host, or,
   /// while recording, remembers that the graph chooses tokens.
   void tokens_are_chosen();
+
+  static DeviceBuffer<std::byte> zeroed(int64_t bytes);
+  static DeviceBuffer<float> uploaded(const std::vector<float>& values);
 
   cudaStream_t stream() const { return stream_.get(); }
 

@@ -6,18 +6,15 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
-#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/strings.h"
 #include "engine/cuda/device_ops_cuda.h"
+#include "engine/cuda/streamed_weights_cuda.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/decoder_ops.h"
 #include "kernels/cuda/gemm.h"
@@ -38,11 +35,8 @@ class CudaOps final : public DeviceOps {
         config_(weights.config),
         eps_(static_cast<float>(config_.rms_norm_eps)),
         scale_(1.0f / std::sqrt(static_cast<float>(config_.head_dim))) {
-    const std::vector<float> frequencies =
-        rope_inverse_frequencies(config_.rope_theta, config_.head_dim, config_.rope_scaling);
-    inv_freq_ = DeviceBuffer<float>(frequencies.size());
-    TRIPTYCH_CUDA_CHECK(cudaMemcpy(inv_freq_.data(), frequencies.data(), inv_freq_.size_bytes(),
-                                   cudaMemcpyHostToDevice));
+    inv_freq_ = uploaded(
+        rope_inverse_frequencies(config_.rope_theta, config_.head_dim, config_.rope_scaling));
     attention_workspace_ = zeroed(attention_workspace_bytes(
         options.max_batch, config_.num_q_heads, config_.num_kv_heads, config_.head_dim));
     sample_workspace_ = zeroed(sample_workspace_bytes(options.max_batch, config_.vocab_size));
@@ -50,7 +44,7 @@ class CudaOps final : public DeviceOps {
       const WeightView qkv[] = {resident(w.q), resident(w.k), resident(w.v)};
       const WeightView gate_up[] = {resident(w.gate), resident(w.up)};
       fused_rows_ = std::min(
-          {fused_rows_, streamed(joined(qkv)).max_rows, streamed(joined(gate_up)).max_rows});
+          {fused_rows_, streamed_(joined(qkv)).max_rows, streamed_(joined(gate_up)).max_rows});
     }
     TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for the copies above
   }
@@ -156,7 +150,7 @@ class CudaOps final : public DeviceOps {
         weights.extras.q_norm == nullptr && step_.paged() && config_.head_dim % 16 == 0;
     if (plain && norms_inside(rows)) {
       const StreamQkvArgs<T> args{.input = normed(in),
-                                  .w = &*streamed(all).weight,
+                                  .w = &*streamed_(all).weight,
                                   .bias = vector(weights.extras.q_bias),
                                   .q_out = data(q),
                                   .kv = view(layer),
@@ -201,7 +195,7 @@ class CudaOps final : public DeviceOps {
       return;
     }
     const StreamGateUpArgs<T> args{
-        .input = normed(in), .w = &*streamed(both).weight, .y = data(y), .order = order()};
+        .input = normed(in), .w = &*streamed_(both).weight, .y = data(y), .order = order()};
     run([&] { launch_stream_gate_up(args, stream()); },
         [&] {
           name_ = "gate_up_" + std::string(stream_linear_name(*args.w, y.rows));
@@ -260,53 +254,15 @@ class CudaOps final : public DeviceOps {
   static const T* matrix(const WeightView& w) { return reinterpret_cast<const T*>(w.data); }
   const StepBuffers::View& meta() const { return step_.device(); }
 
-  static DeviceBuffer<std::byte> zeroed(int64_t bytes) {
-    DeviceBuffer<std::byte> buffer(static_cast<size_t>(bytes));
-    if (bytes > 0) TRIPTYCH_CUDA_CHECK(cudaMemset(buffer.data(), 0, buffer.size_bytes()));
-    return buffer;
-  }
-
-  /// Matrices that lie back to back on the device, as one.
-  static WeightView joined(std::span<const WeightView> parts) {
-    WeightView all = parts.front();
-    all.rows = 0;
-    for (const WeightView& part : parts) {
-      TRIPTYCH_CHECK(part.data == all.data + all.bytes(), "these weights lie back to back");
-      all.rows += part.rows;
-    }
-    return all;
-  }
-
   /// Whether fused products of so many rows take the norm of their input themselves.
   bool norms_inside(int64_t rows) const { return rows <= fused_rows_; }
-
-  struct Streamed {
-    std::optional<StreamWeight<T>> weight;
-    int64_t max_rows = 0;  // that the streaming kernels take; 0: none
-  };
-  const Streamed& streamed(const WeightView& w) {
-    const auto found = streamed_.find({w.data, w.rows});
-    if (found != streamed_.end()) return found->second;
-    Streamed& made = streamed_[{w.data, w.rows}];
-    Result<StreamWeight<T>> weight = make_stream_weight(matrix(w), w.rows, w.columns);
-    if (!weight) return made;
-    made.weight = *std::move(weight);
-    // The requirements do not depend on where the operands are, if they are aligned.
-    T* const anywhere = const_cast<T*>(matrix(w));
-    for (const int64_t rows : {kMaxStreamRows / 2, kMaxStreamRows}) {
-      const StreamLinearArgs<T> args{
-          .input = {anywhere, rows, nullptr, 0.0f}, .w = &*made.weight, .y = anywhere};
-      if (stream_linear_supports(args)) made.max_rows = rows;
-    }
-    return made;
-  }
 
   StreamInput<T> normed(const NormedInput& in) const {
     return {data(in.residual), in.residual.rows, vector(in.weight), eps_};
   }
 
   void product(Tensor x, const WeightView& w, Tensor y, bool accumulate) {
-    if (x.rows <= streamed(w).max_rows) {
+    if (x.rows <= streamed_(w).max_rows) {
       stream_product({data(x), x.rows, nullptr, 0.0f}, w, y, accumulate);
       return;
     }
@@ -330,7 +286,7 @@ class CudaOps final : public DeviceOps {
 
   void stream_product(const StreamInput<T>& input, const WeightView& w, Tensor y, bool accumulate) {
     const StreamLinearArgs<T> args{.input = input,
-                                   .w = &*streamed(w).weight,
+                                   .w = &*streamed_(w).weight,
                                    .y = data(y),
                                    .accumulate = accumulate,
                                    .order = order()};
@@ -526,7 +482,7 @@ class CudaOps final : public DeviceOps {
   DeviceBuffer<std::byte> attention_workspace_;
   DeviceBuffer<std::byte> sample_workspace_;
   Gemm gemm_;
-  std::map<std::pair<const std::byte*, int64_t>, Streamed> streamed_;  // by place and rows
+  StreamedWeights<T> streamed_;
   int64_t fused_rows_ = kMaxStreamRows;
   std::string name_;
 };

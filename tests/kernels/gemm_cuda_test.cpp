@@ -39,7 +39,8 @@ using Types = testing::Types<__half, __nv_bfloat16>;
 TYPED_TEST_SUITE(GemmCuda, Types);
 
 // Sums of k products in f32 are off by at most k * 2^-24 * sum |x w| (about k * 2 / pi here); the
-// result is rounded to T once.
+// result is rounded to T once, and the product alone once before y is added to it (the library may
+// divide k among blocks and add the parts in T).
 TYPED_TEST(GemmCuda, MatchesDoublePrecisionWithStridesAndAccumulation) {
   using T = TypeParam;
   constexpr int64_t kM = 5, kN = 24, kK = 72, kXStride = 80, kYStride = 32;
@@ -70,17 +71,19 @@ TYPED_TEST(GemmCuda, MatchesDoublePrecisionWithStridesAndAccumulation) {
         const auto at = static_cast<size_t>(i * kYStride + j);
         double expected = static_cast<float>(y[at]);
         double magnitude = std::abs(expected);
+        double product = 0;  // what is added to y
         if (j < kN) {
           expected *= beta;
           for (int64_t c = 0; c < kK; ++c) {
-            const double product = double{static_cast<float>(x[i * kXStride + c])} *
-                                   double{static_cast<float>(w[j * kK + c])};
-            expected += product;
-            magnitude += std::abs(product);
+            const double term = double{static_cast<float>(x[i * kXStride + c])} *
+                                double{static_cast<float>(w[j * kK + c])};
+            product += term;
+            magnitude += std::abs(term);
           }
+          expected += product;
         }
         EXPECT_NEAR(static_cast<float>(result[at]), expected,
-                    unit * std::abs(expected) + kK * 0x1p-24 * magnitude)
+                    unit * (std::abs(expected) + std::abs(product)) + kK * 0x1p-24 * magnitude)
             << "row " << i << " column " << j << " beta " << beta;
       }
     }
