@@ -8,6 +8,7 @@
 
 #include "base/strings.h"
 #include "base/units.h"
+#include "engine/device.h"
 #include "experiments/cli_command.h"
 #include "experiments/plan_estimate.h"
 #include "experiments/plan_print.h"
@@ -49,8 +50,13 @@ int run_plan(const Arguments& arguments, CliStreams streams) {
   ModelShapes shapes(prepared->checkpoint);
   const auto estimate = estimate_plan(*spec, shapes, machine_memory_bytes());
   if (!estimate) return report_error(estimate.error(), ErrorSubject::kInput, streams);
+  std::optional<int64_t> available = available_memory_bytes();
+  if (spec->device == DeviceKind::kCuda) {
+    const auto device = static_cast<int64_t>(device_memory_bytes(spec->device));
+    available = device > 0 ? std::optional(device) : std::nullopt;
+  }
   streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
-                             *estimate, available_memory_bytes(), *stored});
+                             *estimate, available, *stored});
   for (const CellTooLarge& cell : estimate->too_large) {
     streams.err << "triptych: error: " << spec->stacks[cell.stack].name << "@"
                 << spec->workloads[cell.workload].label() << " does not fit: " << cell.reason

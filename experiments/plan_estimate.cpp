@@ -107,8 +107,13 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
       if (!stack.builtin()) continue;  // another program, whose memory only it knows
       const auto need = shapes.need(stack, spec.workloads[w]);
       if (!need) continue;
-      kv_bytes += need->kv_bytes;
-      activation_bytes += need->activation_bytes;
+      if (stack.device == DeviceKind::kCuda) {  // engines share what is not weights
+        const bool more = need->kv_bytes + need->activation_bytes > kv_bytes + activation_bytes;
+        if (more) kv_bytes = need->kv_bytes, activation_bytes = need->activation_bytes;
+      } else {
+        kv_bytes += need->kv_bytes;
+        activation_bytes += need->activation_bytes;
+      }
       const double limit = cell_memory_bytes(stack, spec.workloads[w], machine_bytes);
       if (const Status fits = check_memory(*need, limit); !fits) {
         estimate.too_large.push_back({s, w, fits.error().message});

@@ -57,8 +57,10 @@ struct CellTooLarge {
 
 /// Bytes as double: the sizes behind them are a user's, and their products may exceed 2^63.
 struct PlanEstimate {
-  double weight_bytes = 0;      ///< Each weight scheme of the plan once: stacks share them.
-  double kv_bytes = 0;          ///< All cells of the comparison with the most, at their fullest.
+  double weight_bytes = 0;  ///< Each weight scheme of the plan once: stacks share them.
+  /// All cells of the comparison with the most, at their fullest; on a CUDA device, where engines
+  /// share it, the largest cell's.
+  double kv_bytes = 0;
   double activation_bytes = 0;  ///< Likewise.
   double moved_bytes = 0;       ///< Weights and KV that all passes must at least read.
   std::vector<CellTooLarge> too_large;

@@ -15,6 +15,7 @@ constexpr size_t kShortHash = 12;    ///< Hex digits; enough to tell cells apart
 constexpr size_t kShownBlocks = 10;  ///< Per comparison; the rest is one line.
 /// Read bandwidth taken where none was measured: two channels of DDR4. Only for a lower bound.
 constexpr double kAssumedBytesPerS = 20e9;
+constexpr double kAssumedCudaBytesPerS = 1e12;  // of a device of the middle class
 
 std::string short_hash(const std::string& hash) { return hash.substr(0, kShortHash); }
 
@@ -113,10 +114,13 @@ std::string estimates(const PlanView& view) {
   if (view.available_bytes) {
     const auto available = static_cast<double>(*view.available_bytes);
     text += " of " + format_bytes(available) +
-            " available: " + (estimate.memory_bytes() <= available ? "fits" : "DOES NOT FIT");
+            (view.spec.device == DeviceKind::kCuda ? " of the device: " : " available: ") +
+            (estimate.memory_bytes() <= available ? "fits" : "DOES NOT FIT");
   }
   const bool measured = view.stored.read_bytes_per_s > 0;
-  const double rate = measured ? view.stored.read_bytes_per_s : kAssumedBytesPerS;
+  const bool cuda = view.spec.device == DeviceKind::kCuda;
+  const double assumed = cuda ? kAssumedCudaBytesPerS : kAssumedBytesPerS;
+  const double rate = measured ? view.stored.read_bytes_per_s : assumed;
   text += "\n  time    at least " + format_duration_ns(estimate.moved_bytes / rate * 1e9) +
           ": the passes must read " + format_bytes(estimate.moved_bytes) + " at " +
           format_significant(rate / 1e9, 3) + " GB/s (" +
