@@ -92,6 +92,7 @@ void for_each_field(R& r, Visit&& visit) {
   visit("load_average", r.load_average);
   visit("cpu_mhz", r.cpu_mhz);
   visit("prefill_steps", r.prefill_steps);
+  visit("device_wait_ns", r.device_wait_ns);
 }
 
 template <Is<RequestRow> R, class Visit>

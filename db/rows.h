@@ -133,9 +133,10 @@ struct BlockRow {
   int64_t wall_ns = 0;
   int64_t output_tokens = 0;
   int64_t decode_steps = 0;
-  double load_average = 0;                 ///< One-minute load before the pass.
-  std::optional<double> cpu_mhz{};         ///< Mean over cores, where readable.
-  std::optional<int64_t> prefill_steps{};  ///< NULL before schema version 2.
+  double load_average = 0;                  ///< One-minute load before the pass.
+  std::optional<double> cpu_mhz{};          ///< Mean over cores, where readable.
+  std::optional<int64_t> prefill_steps{};   ///< NULL before schema version 2.
+  std::optional<int64_t> device_wait_ns{};  ///< NULL where it is not known.
   std::vector<RequestRow> requests{};
 };
 

@@ -5,7 +5,7 @@
 -- natural logarithm; utc is text as 2026-01-31T12:34:56Z. Views (db/views) are the stable
 -- interface: tables may change from version to version.
 PRAGMA application_id = 0x54726970;  -- "Trip": tells this file from other SQLite databases
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 CREATE TABLE run (
   run_id            INTEGER PRIMARY KEY,
@@ -103,6 +103,7 @@ CREATE TABLE block (
   load_average      REAL NOT NULL,     -- runnable tasks, one-minute mean before the pass
   cpu_mhz           REAL,              -- MHz, mean over cores; NULL where it cannot be read
   prefill_steps     INTEGER,           -- steps that read prompt tokens; NULL before version 2
+  device_wait_ns    INTEGER,           -- ns that the host waited for its device; NULL: not known
   UNIQUE (cell_id, block_index)
 ) STRICT;
 

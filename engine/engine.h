@@ -44,6 +44,9 @@ struct GenerateResult {
   int64_t end_ns = 0;
   int64_t prefill_steps = 0;  ///< Steps that read prompt tokens, alone or beside decoding ones.
   int64_t decode_steps = 0;   ///< Steps that only decoded.
+  /// Time in which the host only waited for its device; none where both are the same (CPU) or the
+  /// engine does not say.
+  std::optional<int64_t> device_wait_ns = std::nullopt;
 };
 
 /// One position of a teacher-forced pass: logits after reading tokens[position].

@@ -54,6 +54,7 @@ class Generation {
         requests_(requests),
         scheduler_(options.scheduler()),
         clients_(options.max_batch),
+        on_device_(options.device != DeviceKind::kCpu),
         most_in_flight_(options.features.has(RuntimeFeature::kOverlap) ? 2 : 1),
         eos_token_id_(eos_token_id),
         sink_(sink) {
@@ -87,6 +88,7 @@ class Generation {
       }
     }
     result_.end_ns = now_ns();
+    if (on_device_) result_.device_wait_ns = device_wait_ns_;
     return std::move(result_);
   }
 
@@ -201,7 +203,9 @@ class Generation {
     const Flight flight = std::move(flights_.front());
     chosen_.resize(flight.samples.size());
     if (!chosen_.empty()) {
+      const int64_t start_ns = now_ns();
       executor_.fetch(chosen_);
+      device_wait_ns_ += now_ns() - start_ns;
     } else if (sink_ != nullptr) {
       executor_.wait();  // so that the phase ends with the step
     }
@@ -246,6 +250,7 @@ class Generation {
   std::span<const Request> requests_;
   Scheduler scheduler_;
   int64_t clients_;
+  bool on_device_;
   int64_t most_in_flight_;
   std::optional<int32_t> eos_token_id_;
   ActivitySink* sink_;
@@ -256,6 +261,7 @@ class Generation {
   size_t next_arrival_ = 0;
   std::vector<State> states_;  // [requests]
   std::deque<Flight> flights_;
+  int64_t device_wait_ns_ = 0;
   std::optional<PhaseScope> phase_;  // of the oldest flight
   // The current step, kept between steps so that the fast runtime allocates nothing.
   std::vector<int32_t> tokens_;
