@@ -64,6 +64,7 @@ class BuiltinEngine final : public Engine {
     try {
       GenerateResult result =
           run_generation(executor_, options_, requests, weights_->config.eos_token_id, sink);
+      executor_.wait();  // what a last step that nobody needs does wrong is this engine's, too
       peak_kv_bytes_ = std::max(peak_kv_bytes_, executor_.peak_kv_bytes());
       peak_activation_bytes_ = std::max(peak_activation_bytes_, executor_.peak_activation_bytes());
       return result;

@@ -27,6 +27,12 @@ struct Score {
   int64_t predictions = 0;
   double nll = 0;
   std::string error;
+  bool device_lost = false;
+
+  void fail(const Error& why) {
+    error = why.to_string();
+    device_lost = why.code == ErrorCode::kDeviceLost;
+  }
 };
 
 /// The tokens of one request and what the baseline's logits were at its output positions.
@@ -66,7 +72,7 @@ void score_sequence(Engine& engine, bool is_baseline, Sequence& sequence, Score&
       read, sequence.first_output, [&](int64_t position, std::span<const float> logits) {
         score_position(position, logits, is_baseline, sequence, score);
       });
-  if (!status) score.error = status.error().to_string();
+  if (!status) score.fail(status.error());
 }
 
 /// Compares what an engine without logits generates with what the baseline did.
@@ -75,7 +81,7 @@ void compare_tokens(Engine& engine, bool is_baseline, std::span<const Request> r
   const Result<GenerateResult> own =
       is_baseline ? Result<GenerateResult>(baseline) : engine.generate(requests, nullptr);
   if (!own) {
-    score.error = own.error().to_string();
+    score.fail(own.error());
     return;
   }
   for (size_t r = 0; r < requests.size(); ++r) {
@@ -89,7 +95,7 @@ void compare_tokens(Engine& engine, bool is_baseline, std::span<const Request> r
 }
 
 AgreementResult finish(const Score& score) {
-  if (!score.error.empty()) return {std::nullopt, score.error};
+  if (!score.error.empty()) return {std::nullopt, score.error, score.device_lost};
   if (score.output_positions == 0) return {std::nullopt, "the baseline gave no output to compare"};
   Agreement result;
   result.token_agreement =
@@ -99,6 +105,18 @@ AgreementResult finish(const Score& score) {
     result.perplexity = std::exp(score.nll / static_cast<double>(score.predictions));
   }
   return {result, ""};
+}
+
+/// Of a comparison that ended with the device: whose it was, and that it says nothing of the
+/// others.
+std::vector<AgreementResult> cut_short(std::span<const Score> scores) {
+  std::vector<AgreementResult> results;
+  for (const Score& score : scores) {
+    results.push_back({std::nullopt,
+                       score.device_lost ? score.error : "the device was lost under another engine",
+                       score.device_lost});
+  }
+  return results;
 }
 
 }  // namespace
@@ -113,11 +131,14 @@ std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
   std::vector<Score> scores(engines.size());
   const Result<GenerateResult> output = engines.front()->generate(asked, nullptr);
   if (!output) {
-    return std::vector<AgreementResult>(engines.size(),
-                                        {std::nullopt, "baseline: " + output.error().to_string()});
+    std::vector<AgreementResult> results(engines.size(),
+                                         {std::nullopt, "baseline: " + output.error().to_string()});
+    results.front().device_lost = output.error().code == ErrorCode::kDeviceLost;
+    return results;
   }
   for (size_t e = 0; e < engines.size(); ++e) {
     if (!engines[e]->can_score()) compare_tokens(*engines[e], e == 0, asked, *output, scores[e]);
+    if (scores[e].device_lost) return cut_short(scores);
   }
   for (size_t r = 0; r < asked.size(); ++r) {
     Sequence sequence;
@@ -128,6 +149,7 @@ std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
     for (size_t e = 0; e < engines.size(); ++e) {
       if (!engines[e]->can_score() || !scores[e].error.empty()) continue;
       score_sequence(*engines[e], e == 0, sequence, scores[e]);
+      if (scores[e].device_lost) return cut_short(scores);
       if (e == 0 && !scores[0].error.empty()) {  // nothing left to compare with
         const std::string error = "baseline: " + scores[0].error;
         for (Score& score : scores) score.error = error;

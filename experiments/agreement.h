@@ -29,13 +29,15 @@ struct Agreement {
 struct AgreementResult {
   std::optional<Agreement> agreement;
   std::string error;  ///< Why there is none.
+  /// The device was lost under this engine; nothing was asked of any engine after that.
+  bool device_lost = false;
 };
 
 /// Generates with engines[0], then scores every engine that can_score() on prompt + output of the
 /// baseline and lets the others generate. At most
 /// 4 requests with 64 output tokens each are scored: enough to see a wrong kernel, little beside
 /// the timed passes. Holds the baseline's logits of one request at a time, [64, vocab_size] f32.
-/// result[i] belongs to engines[i]; if engines[0] fails, none has an agreement.
+/// result[i] belongs to engines[i]; if engines[0] fails or a device is lost, none has an agreement.
 [[nodiscard]] std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
                                                              std::span<const Request> requests);
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "experiments/runner.h"
 
 namespace triptych {
 
@@ -17,6 +18,8 @@ namespace triptych {
 struct CliStreams {
   std::ostream& out;
   std::ostream& err;
+  /// How `run` and `resume` make engines; null: make_engine(). Replaced by tests.
+  const EngineFactory* engines = nullptr;
 };
 
 /// Exit codes, documented in `triptych --help` and docs/cli_help.md.

@@ -12,6 +12,7 @@
 
 #include "experiments/cli_command.h"
 #include "experiments/report.h"
+#include "experiments/restart.h"
 #include "experiments/runner.h"
 
 namespace triptych::cli {
@@ -52,8 +53,9 @@ class InterruptGuard {
   struct sigaction old_term_ = {};
 };
 
-RunOptions run_options(const Arguments& arguments) {
+RunOptions run_options(const Arguments& arguments, CliStreams streams) {
   RunOptions options;
+  if (streams.engines != nullptr) options.make_engine = *streams.engines;
   options.database = arguments.database();
   options.cache = arguments.text("cache");
   options.force = arguments.has("force");
@@ -79,31 +81,42 @@ int print_report(const RunOutcome& outcome, const std::filesystem::path& databas
   return outcome.end == RunEnd::kPartial ? kExitPartial : kExitOk;
 }
 
-int finish(const Result<RunOutcome>& outcome, const std::filesystem::path& database,
-           CliStreams streams) {
-  if (!outcome) return report_error(outcome.error(), database, streams);
+/// Resumes the run in a fresh process; returns only if there is none to be had.
+int go_on(int64_t run_id, const RunOptions& options, CliStreams streams) {
+  std::vector<std::string> args = {"resume", "--run=" + std::to_string(run_id),
+                                   "--db=" + options.database.string()};
+  if (!options.cache.empty()) args.push_back("--cache=" + options.cache.string());
+  if (options.quiet) args.emplace_back("--quiet");
+  streams.out.flush();
+  streams.err.flush();
+  return report_error(restart_program(std::move(args)), ErrorSubject::kInput, streams);
+}
+
+int finish(const Result<RunOutcome>& outcome, const RunOptions& options, CliStreams streams) {
+  if (!outcome) return report_error(outcome.error(), options.database, streams);
   if (!outcome->message.empty()) streams.err << outcome->message << "\n";
   if (outcome->end == RunEnd::kInterrupted) return kExitInterrupted;
-  return print_report(*outcome, database, streams);
+  if (outcome->end == RunEnd::kDeviceLost) return go_on(outcome->run_id, options, streams);
+  return print_report(*outcome, options.database, streams);
 }
 
 int run_run(const Arguments& arguments, CliStreams streams) {
   const auto spec = load_spec(arguments);
   if (!spec) return report_error(spec.error(), ErrorSubject::kInput, streams);
   const InterruptGuard guard;
-  const RunOptions options = run_options(arguments);
-  return finish(run_experiment(*spec, options), options.database, streams);
+  const RunOptions options = run_options(arguments, streams);
+  return finish(run_experiment(*spec, options), options, streams);
 }
 
 int run_resume(const Arguments& arguments, CliStreams streams) {
   const InterruptGuard guard;
-  const RunOptions options = run_options(arguments);
+  const RunOptions options = run_options(arguments, streams);
   std::error_code ignored;
   if (!std::filesystem::exists(options.database, ignored)) {  // resuming makes no database
     return report_error({ErrorCode::kNotFound, "no such database", options.database.string()},
                         ErrorSubject::kDatabase, streams);
   }
-  return finish(resume_run(arguments.number("run"), options), options.database, streams);
+  return finish(resume_run(arguments.number("run"), options), options, streams);
 }
 
 constexpr Option kCacheOption = {"cache", ValueKind::kFile, "DIR",
@@ -128,6 +141,8 @@ const Command kRun = {
         "A block is stored as a whole, so that a killed run loses at most the running block; an\n"
         "unfinished run of the same plan is continued. Ctrl-C stops at the end of the running "
         "pass.\n"
+        "A cell that takes the device with it is stored as failed; the others go on in a fresh\n"
+        "process. A cell that the device or its memory cannot hold is stored as skipped.\n"
         "\n"
         "Arguments:\n"
         "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",

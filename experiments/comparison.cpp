@@ -39,21 +39,33 @@ class ComparisonRun {
 
   Result<ComparisonEnd> run(std::span<const db::CellRow> rows) {
     TRIPTYCH_RETURN_IF_ERROR(load_state(rows));
-    TRIPTYCH_RETURN_IF_ERROR(build_requests_and_engines());
-    if (context_.interrupted()) return ComparisonEnd::kInterrupted;
-    TRIPTYCH_RETURN_IF_ERROR(compare_outputs());
-    if (cut_off_) return ComparisonEnd::kInterrupted;
-    TRIPTYCH_TRY(ComparisonEnd end, run_blocks());
-    if (end == ComparisonEnd::kInterrupted) return end;
-    TRIPTYCH_TRY(end, run_traces());
-    if (end == ComparisonEnd::kInterrupted) return end;
-    TRIPTYCH_RETURN_IF_ERROR(store_facts());
-    if (cut_off_) return ComparisonEnd::kInterrupted;
-    TRIPTYCH_RETURN_IF_ERROR(store_results());
-    return ComparisonEnd::kDone;
+    TRIPTYCH_TRY(const ComparisonEnd end, measure());
+    // A later process takes up what is not at its end; where nothing is, it has nothing to do.
+    const bool over = std::none_of(cells_.begin(), cells_.end(),
+                                   [](const ActiveCell& cell) { return cell.data.usable(); });
+    if (end == ComparisonEnd::kDone || (end == ComparisonEnd::kDeviceLost && over)) {
+      TRIPTYCH_RETURN_IF_ERROR(store_results());
+    }
+    return end;
   }
 
  private:
+  Result<ComparisonEnd> measure() {
+    TRIPTYCH_RETURN_IF_ERROR(build_requests_and_engines());
+    if (context_.interrupted()) return ComparisonEnd::kInterrupted;
+    if (ended()) return *ended_;
+    TRIPTYCH_RETURN_IF_ERROR(compare_outputs());
+    if (ended()) return *ended_;
+    TRIPTYCH_TRY(ComparisonEnd end, run_blocks());
+    if (end != ComparisonEnd::kDone) return end;
+    TRIPTYCH_TRY(end, run_traces());
+    if (end != ComparisonEnd::kDone) return end;
+    TRIPTYCH_RETURN_IF_ERROR(store_facts());
+    return ended_.value_or(ComparisonEnd::kDone);
+  }
+
+  [[nodiscard]] bool ended() const { return ended_.has_value(); }
+
   /// Rows, blocks and facts that an earlier process left.
   Status load_state(std::span<const db::CellRow> rows) {
     TRIPTYCH_TRY(const std::vector<db::CellFactsRow> facts,
@@ -76,13 +88,15 @@ class ComparisonRun {
   }
 
   /// The cell stops here, with its reason in the database; unless the user cut it off, which says
-  /// nothing about it.
+  /// nothing about it. With the device every other cell of this process is at its end as well, but
+  /// not the fault of any: they are left as they are.
   Status retire(ActiveCell& cell, const Error& error) {
     if (context_.interrupted() && !cell.data.stack.builtin()) {
       cell.engine.reset();
-      cut_off_ = true;
+      ended_ = ComparisonEnd::kInterrupted;
       return {};
     }
+    if (error.code == ErrorCode::kDeviceLost) ended_ = ComparisonEnd::kDeviceLost;
     const bool cannot =
         error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kOutOfMemory;
     cell.data.row.status = cannot ? "skipped" : "failed";
@@ -137,6 +151,7 @@ class ComparisonRun {
         cell.engine = std::move(*engine);
       } else {
         TRIPTYCH_RETURN_IF_ERROR(retire(cell, engine.error()));
+        if (ended()) return {};
       }
     }
     return {};
@@ -172,6 +187,11 @@ class ComparisonRun {
     if (std::all_of(owners.begin(), owners.end(), facts_stored)) return {};
     context_.progress.show(comparison_.label + "  comparing outputs", now_ns());
     const std::vector<AgreementResult> results = measure_agreement(engines, requests_.requests);
+    const auto lost = std::ranges::find_if(results, &AgreementResult::device_lost);
+    if (lost != results.end()) {
+      return retire(*owners[static_cast<size_t>(lost - results.begin())],
+                    Error{ErrorCode::kDeviceLost, lost->error, "comparing outputs"});
+    }
     const bool baseline_failed = !results.front().agreement;
     for (size_t i = 0; i < owners.size(); ++i) {
       owners[i]->agreement = results[i].agreement;
@@ -207,11 +227,11 @@ class ComparisonRun {
       if (missing_in(block).empty()) continue;
       if (!warm) {
         TRIPTYCH_TRY(const ComparisonEnd end, warm_up_all());
-        if (end == ComparisonEnd::kInterrupted) return end;
+        if (end != ComparisonEnd::kDone) return end;
         warm = true;
       }
       TRIPTYCH_TRY(const ComparisonEnd end, run_block(block));
-      if (end == ComparisonEnd::kInterrupted) return end;
+      if (end != ComparisonEnd::kDone) return end;
     }
     return ComparisonEnd::kDone;
   }
@@ -222,7 +242,7 @@ class ComparisonRun {
         if (!cell.live()) continue;
         if (context_.interrupted()) return ComparisonEnd::kInterrupted;
         TRIPTYCH_RETURN_IF_ERROR(warm_up(cell));
-        if (cut_off_) return ComparisonEnd::kInterrupted;
+        if (ended()) return *ended_;
       }
     }
     return ComparisonEnd::kDone;
@@ -238,6 +258,7 @@ class ComparisonRun {
       Result<db::BlockRow> row = timed_pass(cell, block);
       if (!row) {
         TRIPTYCH_RETURN_IF_ERROR(retire(cell, row.error()));
+        if (ended()) return *ended_;
         continue;
       }
       const std::vector<size_t>& order = comparison_.order[static_cast<size_t>(block)];
@@ -248,7 +269,6 @@ class ComparisonRun {
       rows.push_back(std::move(*row));
       owners.push_back(&cell);
     }
-    if (cut_off_) return ComparisonEnd::kInterrupted;
     if (rows.empty()) return ComparisonEnd::kDone;
     TRIPTYCH_RETURN_IF_ERROR(context_.store.insert_block(rows));
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -283,6 +303,10 @@ class ComparisonRun {
       TRIPTYCH_TRY(cell.data.trace, context_.store.trace(cell.data.row.cell_id));
       if (cell.data.trace) continue;
       Result<db::TraceRow> trace = traced_pass(cell);
+      if (!trace && trace.error().code == ErrorCode::kDeviceLost) {
+        TRIPTYCH_RETURN_IF_ERROR(retire(cell, trace.error()));
+        return *ended_;
+      }
       if (!trace) {  // its times stand without a trace; the report says what is missing
         cell.data.trace_error = trace.error().to_string();
         continue;
@@ -326,6 +350,7 @@ class ComparisonRun {
     for (ActiveCell& cell : cells_) {
       if (cell.live() && !cell.data.facts && !cell.ran) {
         TRIPTYCH_RETURN_IF_ERROR(warm_up(cell));  // an earlier process ran the blocks
+        if (ended()) return {};
       }
       if (!cell.live() || cell.data.facts) continue;
       db::CellFactsRow facts;
@@ -382,7 +407,9 @@ class ComparisonRun {
   WorkloadRequests requests_;            // what is compared, warmed up with and traced: no waiting
   std::vector<Request> timed_requests_;  // the same with their arrival times
   std::vector<ActiveCell> cells_;
-  bool cut_off_ = false;  // an external engine stopped because the user wants the run to stop
+  /// Set once this process can do no more: the device is lost, or an external engine stopped
+  /// because the user wants the run to stop.
+  std::optional<ComparisonEnd> ended_;
 };
 
 }  // namespace

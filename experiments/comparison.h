@@ -58,12 +58,17 @@ struct RunContext {
   }
 };
 
-enum class ComparisonEnd : uint8_t { kDone, kInterrupted };
+enum class ComparisonEnd : uint8_t {
+  kDone,
+  kInterrupted,
+  kDeviceLost,  ///< What is missing needs a process whose device context is whole.
+};
 
 /// Runs what is missing of one comparison: builds engines, compares outputs, warms up, times the
 /// blocks that are not stored yet (one transaction each), traces, and ends with the results in one
 /// transaction. `cells` are the rows of the database, in the order of comparison.cells. A cell that
-/// cannot go on is stored as failed or skipped, and the others go on without it.
+/// cannot go on is stored as failed or skipped, and the others go on without it; after the loss of
+/// the device in another process, with all blocks that were stored.
 /// Errors: those of Store and of decompose_cells.
 [[nodiscard]] Result<ComparisonEnd> run_comparison(RunContext& context,
                                                    const Comparison& comparison,

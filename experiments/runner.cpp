@@ -268,7 +268,8 @@ class Runner {
       if (context.interrupted()) return interrupted(run);
       TRIPTYCH_TRY(const ComparisonEnd end,
                    run_comparison(context, *works[i].comparison, works[i].cells));
-      if (end == ComparisonEnd::kInterrupted) return interrupted(run);
+      if (end == ComparisonEnd::kDeviceLost && !context.interrupted()) return device_lost(run);
+      if (end != ComparisonEnd::kDone) return interrupted(run);
       weights.keep_only(schemes_of(std::span(works).subspan(i + 1)));
     }
     return finish(run);
@@ -315,6 +316,12 @@ class Runner {
     return {RunEnd::kInterrupted, run.run_id,
             str_format("interrupted: run %lld keeps its finished blocks\ncontinue with: %s", id,
                        command(str_format("resume --run %lld", id), options_).c_str())};
+  }
+
+  [[nodiscard]] static RunOutcome device_lost(const db::RunRow& run) {
+    return {RunEnd::kDeviceLost, run.run_id,
+            str_format("the device is lost to this process; run %lld goes on in a fresh one",
+                       static_cast<long long>(run.run_id))};
   }
 
   Result<RunOutcome> finish(const db::RunRow& run) {

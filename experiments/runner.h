@@ -70,6 +70,8 @@ enum class RunEnd : uint8_t {
   kPartial,       ///< Finished, but some cells failed or were skipped; their rows say why.
   kNothingToRun,  ///< The database already holds every comparison of the plan.
   kInterrupted,   ///< Stopped by the user; resume_run() continues it.
+  kDeviceLost,    ///< A cell failed and took the device with it: resume_run() continues the others,
+                  ///< in another process. One cell fewer is left each time, so this ends.
 };
 
 struct RunOutcome {

@@ -62,6 +62,17 @@ TEST(Agreement, FailedBaselineLeavesNobodyToCompareWith) {
   }
 }
 
+TEST(Agreement, OnlyTheEngineThatLostTheDeviceSaysSo) {
+  FakeBehaviour losing;
+  losing.before_generate = [](bool) { return Status(fail(ErrorCode::kDeviceLost, "gone")); };
+  FakeEngine baseline(losing, {});
+  FakeEngine other({}, {});
+  Engine* engines[] = {&baseline, &other};
+  const auto results = measure_agreement(engines, requests(1, 2));
+  EXPECT_TRUE(results[0].device_lost);
+  EXPECT_FALSE(results[1].device_lost);
+}
+
 /// An engine without logits that says something else from one token on.
 class SilentEngine final : public Engine {
  public:

@@ -50,12 +50,16 @@ class RunnerTest : public ::testing::Test {
   Result<std::unique_ptr<Engine>> make(const ModelWeights& weights, const EngineOptions& options) {
     const bool quantized = weights.scheme != WeightScheme::kF16;
     if (quantized && refuse_quantized_) return fail(ErrorCode::kUnsupported, "no such kernel");
+    if (quantized && lose_made_) return fail(ErrorCode::kDeviceLost, "no stream");
     FakeBehaviour behaviour = behaviour_of(weights, options);
     behaviour.before_generate = [this, quantized](bool traced) -> Status {
       ++passes_;
       if (passes_ == interrupt_at_) interrupted_ = true;
       if (quantized && !traced && passes_ > fail_quantized_after_) {
         return fail(ErrorCode::kIo, "the fake gave up");
+      }
+      if (passes_ >= lose_at_ || (traced && lose_traced_)) {
+        return fail(ErrorCode::kDeviceLost, "the fake lost its device");
       }
       return {};
     };
@@ -74,6 +78,9 @@ class RunnerTest : public ::testing::Test {
   bool refuse_quantized_ = false;
   int64_t fail_quantized_after_ = 1'000'000;
   int64_t interrupt_at_ = -1;
+  int64_t lose_at_ = 1'000'000;  ///< Like a device, it stays lost.
+  bool lose_traced_ = false;
+  bool lose_made_ = false;
   int64_t passes_ = 0;
   int ceilings_ = 0;
   std::atomic<bool> interrupted_ = false;
@@ -279,6 +286,59 @@ TEST_F(RunnerTest, InterruptDropsTheOpenBlockAndResumeAddsIt) {
             10);
   EXPECT_EQ(resume_run(std::nullopt, options_).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(resume_run(1, options_).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(RunnerTest, ALostDeviceFailsOneCellAndResumeMeasuresTheOthers) {
+  lose_at_ = 1 + 4 + 4 * 3 + 2;  // the second cell of the fourth block
+  const ExperimentSpec spec = folder_.spec();
+  const RunOutcome first = run(spec);
+  EXPECT_EQ(first.end, RunEnd::kDeviceLost);
+  EXPECT_EQ(first.message, "the device is lost to this process; run 1 goes on in a fresh one");
+  EXPECT_EQ(passes_, lose_at_) << "nothing is asked of a lost device";
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 12);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status = 'failed' AND"
+                 " reason = 'the fake lost its device'"),
+            1);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status = 'planned'"), 3);
+
+  lose_at_ = 1'000'000;
+  passes_ = 0;
+  const auto resumed = resume_run(first.run_id, options_);
+  ASSERT_TRUE(resumed) << resumed.error().to_string();
+  EXPECT_EQ(resumed->end, RunEnd::kPartial);
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 3 + 30) << "the failed cell is not tried again";
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status = 'done'"), 3);
+  EXPECT_EQ(rows("SELECT count(*) FROM run WHERE status = 'partial'"), 1);
+  EXPECT_EQ(run(spec).end, RunEnd::kNothingToRun);
+}
+
+TEST_F(RunnerTest, ADeviceThatIsLostAgainAndAgainCostsACellEachTime) {
+  lose_at_ = 1;
+  RunOutcome outcome = run(folder_.spec());
+  int restarts = 0;
+  for (; outcome.end == RunEnd::kDeviceLost; ++restarts) {
+    ASSERT_LT(restarts, 5);
+    outcome = resume_run(outcome.run_id, options_).value();
+  }
+  EXPECT_EQ(restarts, 4);
+  EXPECT_EQ(outcome.end, RunEnd::kPartial);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status = 'failed'"), 4);
+  EXPECT_EQ(rows("SELECT count(*) FROM threat WHERE code = 'decomposition_missing'"), 1)
+      << "the results of a comparison without any cell";
+}
+
+TEST_F(RunnerTest, TheDeviceMayBeLostWhereverItIsUsed) {
+  lose_traced_ = true;
+  EXPECT_EQ(run(folder_.spec()).end, RunEnd::kDeviceLost);
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 40);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE stack = 'baseline' AND status = 'failed'"), 1);
+  lose_traced_ = false;
+  lose_made_ = true;
+  EXPECT_EQ(resume_run(std::nullopt, options_)->end, RunEnd::kDeviceLost);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE stack = 'full' AND status = 'failed' AND"
+                 " reason = 'no stream'"),
+            1);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status = 'planned'"), 2);
 }
 
 TEST_F(RunnerTest, RunContinuesAnUnfinishedRunOfTheSamePlan) {

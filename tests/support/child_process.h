@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/temp_dir.h"
@@ -19,6 +20,7 @@
 namespace triptych {
 
 struct ChildOptions {
+  std::string program = TRIPTYCH_PROGRAM;
   std::string out = {};               ///< File for standard output; "" = captured.
   rlim_t file_bytes = RLIM_INFINITY;  ///< Longest file that it may write.
 };
@@ -35,13 +37,18 @@ struct ChildEnd {
   return text.str();
 }
 
-/// Runs the program `triptych` of this build and waits for its end.
+/// A program of this build that lies beside the one that runs.
+[[nodiscard]] inline std::string program_beside(std::string_view name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+}
+
+/// Runs the program `triptych` of this build, or another one, and waits for its end.
 [[nodiscard]] inline ChildEnd run_program(std::vector<std::string> args,
                                           const ChildOptions& options = {}) {
   const TempDir dir;
   const std::string out = options.out.empty() ? (dir / "out").string() : options.out;
   const std::string err = (dir / "err").string();
-  args.insert(args.begin(), TRIPTYCH_PROGRAM);
+  args.insert(args.begin(), options.program);
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
