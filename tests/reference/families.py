@@ -96,7 +96,13 @@ LONG_CASES = {
     "mistral_window": ("mistral-tiny", {**LARGE, "sliding_window": 20, "head_dim": 32}),
     "qwen2_window": (
         "qwen2-tiny",
-        {**LARGE, "use_sliding_window": True, "sliding_window": 17, "max_window_layers": 2},
+        {
+            **LARGE,
+            "use_sliding_window": True,
+            "sliding_window": 17,
+            "max_window_layers": 2,
+            "tie_word_embeddings": False,
+        },
     ),
     "qwen3_wide_heads": ("qwen3-tiny", {**LARGE, "head_dim": 128, "num_attention_heads": 4}),
 }
