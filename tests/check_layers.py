@@ -89,12 +89,13 @@ def check_text(path, text):
 
 
 def header_of(source, files):
-    """The header that `source` implements: of its own name, or the longest that begins its name."""
+    """The header that `source` implements: of its own name, or the longest that begins its name; of
+    two like it the one that is not for CUDA only."""
     stem = source.stem.removesuffix("_no_cuda").removesuffix("_cuda")
     while stem:
-        header = source.with_name(stem + ".h")
-        if header in files:
-            return header
+        for name in (stem + ".h", stem + "_cuda.h"):
+            if source.with_name(name) in files:
+                return source.with_name(name)
         stem = stem.rpartition("_")[0]
     return None
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -314,6 +315,108 @@ TEST(Scheduler, ReservationKeepsRoomForTheWholeOutput) {
   scheduler.advance(0);
   EXPECT_EQ(scheduler.next().prompt_tokens, 0) << "request 1 needs four";
   EXPECT_EQ(scheduler.num_waiting(), 1);
+}
+
+TEST(SchedulerCancel, ARunningRequestGivesItsSlotAndPagesToTheNext) {
+  Scheduler scheduler({.max_batch = 2, .page_size = 4, .num_pages = 4});
+  for (int64_t request = 0; request < 3; ++request) scheduler.submit(request, 5, 3);
+  for (int64_t slot = 0; slot < 2; ++slot) {
+    ASSERT_EQ(scheduler.next().slices.size(), 1u);
+    scheduler.advance(slot);
+  }
+  EXPECT_EQ(scheduler.free_pages(), 0);
+  EXPECT_EQ(scheduler.cancel(0), std::optional<int64_t>(0));
+  EXPECT_EQ(scheduler.free_pages(), 2);
+  EXPECT_EQ(scheduler.num_running(), 1);
+  const Scheduler::Plan& plan = scheduler.next();
+  ASSERT_EQ(plan.slices.size(), 1u);
+  EXPECT_EQ(plan.slices[0].request, 2);
+  EXPECT_EQ(plan.slices[0].slot, 0);
+  EXPECT_EQ(plan.slices[0].first_position, 0) << "nothing of request 0 may be taken for its own";
+}
+
+TEST(SchedulerCancel, AHalfReadPromptEnds) {
+  Scheduler scheduler({.max_batch = 2, .num_pages = 100, .prefill_chunk = 4});
+  scheduler.submit(0, 9, 2);
+  scheduler.submit(1, 3, 2);
+  EXPECT_EQ(scheduler.next().prompt_tokens, 4);
+  EXPECT_EQ(scheduler.cancel(0), std::optional<int64_t>(0));
+  const Scheduler::Plan& plan = scheduler.next();
+  ASSERT_EQ(plan.slices.size(), 1u);
+  EXPECT_EQ(plan.slices[0].request, 1);
+  EXPECT_EQ(plan.prompt_tokens, 3);
+}
+
+TEST(SchedulerCancel, AWaitingRequestHasNoSlotAndTheOthersKeepTheirOrder) {
+  Scheduler scheduler({.max_batch = 1, .num_pages = 10});
+  for (int64_t request = 0; request < 4; ++request) scheduler.submit(request, 2, 1);
+  ASSERT_EQ(scheduler.next().slices.size(), 1u);
+  EXPECT_EQ(scheduler.cancel(2), std::nullopt);
+  EXPECT_EQ(scheduler.num_waiting(), 2);
+  scheduler.finish(0);
+  EXPECT_EQ(scheduler.next().slices.at(0).request, 1);
+  scheduler.finish(0);
+  EXPECT_EQ(scheduler.next().slices.at(0).request, 3);
+  scheduler.finish(0);
+  EXPECT_TRUE(scheduler.idle());
+  EXPECT_EQ(scheduler.free_pages(), 10);
+}
+
+TEST(SchedulerCancel, APreemptedRequestDoesNotComeBack) {
+  Scheduler scheduler({.max_batch = 2, .page_size = 4, .num_pages = 2});
+  scheduler.submit(0, 3, 4);
+  scheduler.submit(1, 3, 4);
+  for (int64_t slot = 0; slot < 2; ++slot) {
+    ASSERT_EQ(scheduler.next().slices.size(), 1u);
+    scheduler.advance(slot);
+  }
+  ASSERT_EQ(scheduler.next().slices.size(), 2u);
+  scheduler.advance(0);
+  scheduler.advance(1);
+  ASSERT_EQ(scheduler.next().preempted.size(), 1u);
+  EXPECT_EQ(scheduler.cancel(1), std::nullopt) << "its slot is free already";
+  EXPECT_EQ(scheduler.num_waiting(), 0);
+  scheduler.finish(0);
+  EXPECT_TRUE(scheduler.idle());
+  EXPECT_TRUE(scheduler.next().slices.empty());
+  EXPECT_EQ(scheduler.free_pages(), 2);
+}
+
+TEST(SchedulerCancel, AnUnknownRequestChangesNothing) {
+  Scheduler scheduler({.max_batch = 1, .num_pages = 10});
+  EXPECT_EQ(scheduler.cancel(0), std::nullopt);
+  scheduler.submit(0, 2, 1);
+  ASSERT_EQ(scheduler.next().slices.size(), 1u);
+  scheduler.finish(0);
+  scheduler.submit(1, 2, 1);
+  EXPECT_EQ(scheduler.cancel(0), std::nullopt) << "it has finished";
+  EXPECT_EQ(scheduler.cancel(7), std::nullopt);
+  EXPECT_EQ(scheduler.num_waiting(), 1);
+  EXPECT_EQ(scheduler.free_pages(), 10);
+}
+
+// A static group that loses a member while it waits still makes way for the next.
+TEST(SchedulerCancel, AStaticGroupEndsWithoutItsCancelledMembers) {
+  Scheduler scheduler({.batch = BatchPolicy::kStatic, .max_batch = 2, .num_pages = 100});
+  for (int64_t request = 0; request < 4; ++request) scheduler.submit(request, 2, 2);
+  EXPECT_EQ(scheduler.next().slices.at(0).request, 0);
+  scheduler.advance(0);
+  EXPECT_EQ(scheduler.cancel(1), std::nullopt);
+  std::vector<int64_t> finished;
+  for (int step = 0; step < 100 && !scheduler.idle(); ++step) {
+    const std::vector<Scheduler::Slice> slices = scheduler.next().slices;
+    for (const Scheduler::Slice& slice : slices) {
+      if (slice.first_position == 0) {
+        scheduler.advance(slice.slot);
+      } else {
+        finished.push_back(slice.request);
+        scheduler.finish(slice.slot);
+      }
+    }
+  }
+  EXPECT_TRUE(scheduler.idle());
+  EXPECT_EQ(finished.size(), 3u);
+  EXPECT_EQ(scheduler.free_pages(), 100);
 }
 
 TEST(SchedulerDeathTest, MisuseIsABug) {

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reference logits of small random models of every family, made by transformers in float32.
 
-usage: families.py TRIPTYCH OUTPUT_DIR
+usage: families.py TRIPTYCH OUTPUT_DIR [cases|long]     default: both
 needs: torch, transformers (versions are written into the output)
 
 `TRIPTYCH synth` writes each model; the test makes the same weights from the config and the seed that
 are stored here, so that no weights need to be committed. The prompt is read at once (prefill), then
 DECODE_STEPS tokens are decoded greedily. OUTPUT_DIR gets NAME.f32, the logits of every position,
 [positions, vocab_size] little-endian float32, and cases.json with config, tokens and, for each
-greedy token, the margin between the best and the second-best logit.
+greedy token, the margin between the best and the second-best logit. LONG_CASES are larger, decode
+LONG_STEPS tokens and give tokens and margins only: long_cases.json.
 """
 import json
 import subprocess
@@ -25,6 +26,7 @@ import transformers
 VOCAB = 128
 PROMPT = 23
 DECODE_STEPS = 16
+LONG_STEPS = 63
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -79,6 +81,32 @@ CASES = {
     "qwen3_mha": ("qwen3-tiny", {"num_key_value_heads": 4, "head_dim": 16}),
 }
 
+LARGE = {
+    "vocab_size": 256,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+# Every window is shorter than the prompt and the text, some layers of some models have none.
+LONG_CASES = {
+    "llama_llama3": ("llama-tiny", {**LARGE, "rope_scaling": LLAMA3, **THETA}),
+    "mistral_window": ("mistral-tiny", {**LARGE, "sliding_window": 20, "head_dim": 32}),
+    "qwen2_window": (
+        "qwen2-tiny",
+        {
+            **LARGE,
+            "use_sliding_window": True,
+            "sliding_window": 17,
+            "max_window_layers": 2,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "qwen3_wide_heads": ("qwen3-tiny", {**LARGE, "head_dim": 128, "num_attention_heads": 4}),
+}
+
 
 def synthesize(triptych: str, arch: str, seed: int, changes: dict, directory: Path) -> dict:
     command = [triptych, "synth", arch, str(directory), "--seed", str(seed), "--dtype", "f32"]
@@ -89,14 +117,16 @@ def synthesize(triptych: str, arch: str, seed: int, changes: dict, directory: Pa
 
 
 @torch.no_grad()
-def run(directory: Path, prompt: list[int]) -> tuple[list[int], list[float], np.ndarray]:
+def run(
+    directory: Path, prompt: list[int], steps: int
+) -> tuple[list[int], list[float], np.ndarray]:
     """Greedy tokens, their margins, and the logits after the prompt's and all but the last token."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     tokens, margins, rows = [], [], []
     past, chunk = None, torch.tensor([prompt])
-    for _ in range(DECODE_STEPS + 1):
+    for _ in range(steps + 1):
         result = model(chunk, past_key_values=past, use_cache=True)
         past = result.past_key_values
         rows.append(result.logits[0])
@@ -110,21 +140,25 @@ def run(directory: Path, prompt: list[int]) -> tuple[list[int], list[float], np.
     return tokens, margins, logits.numpy().astype("<f4")
 
 
-def main(triptych: str, output: Path) -> None:
-    torch.set_num_threads(2)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    output.mkdir(parents=True, exist_ok=True)
-    cases = []
-    for number, (name, (arch, changes)) in enumerate(CASES.items()):
-        seed = 100 + number
+def write(output: Path, file: str, cases: list[dict]) -> None:
+    golden = {
+        "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}, "
+        "float32 on the CPU, eager attention",
+        "cases": cases,
+    }
+    (output / file).write_text(json.dumps(golden, indent=1) + "\n")
+
+
+def make(triptych: str, cases: dict, first_seed: int, steps: int, keep_logits) -> list[dict]:
+    made = []
+    for seed, (name, (arch, changes)) in enumerate(cases.items(), start=first_seed):
         generator = torch.Generator().manual_seed(seed)
         prompt = torch.randint(VOCAB, (PROMPT,), generator=generator).tolist()
         with tempfile.TemporaryDirectory() as folder:
             config = synthesize(triptych, arch, seed, changes, Path(folder) / name)
-            tokens, margins, logits = run(Path(folder) / name, prompt)
-        logits.tofile(output / f"{name}.f32")
-        cases.append(
+            tokens, margins, logits = run(Path(folder) / name, prompt, steps)
+        keep_logits(name, logits)
+        made.append(
             {
                 "name": name,
                 "seed": seed,
@@ -135,15 +169,32 @@ def main(triptych: str, output: Path) -> None:
             }
         )
         print(f"{name}: {logits.shape}, |logit| <= {abs(logits).max():.2f}", file=sys.stderr)
-    golden = {
-        "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}, "
-        "float32 on the CPU, eager attention",
-        "cases": cases,
-    }
-    (output / "cases.json").write_text(json.dumps(golden, indent=1) + "\n")
+    return made
+
+
+def main(triptych: str, output: Path, which: str) -> None:
+    torch.set_num_threads(2)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    output.mkdir(parents=True, exist_ok=True)
+    if which != "long":
+        cases = make(
+            triptych,
+            CASES,
+            100,
+            DECODE_STEPS,
+            lambda name, logits: logits.tofile(output / f"{name}.f32"),
+        )
+        write(output, "cases.json", cases)
+    if which != "cases":
+        cases = make(triptych, LONG_CASES, 200, LONG_STEPS, lambda name, logits: None)
+        write(output, "long_cases.json", cases)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    arguments = sys.argv[1:]
+    if len(arguments) == 2:
+        arguments.append("both")
+    if len(arguments) != 3 or arguments[2] not in ("cases", "long", "both"):
         sys.exit(__doc__)
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(arguments[0], Path(arguments[1]), arguments[2])
