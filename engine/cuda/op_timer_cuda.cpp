@@ -32,16 +32,25 @@ int64_t OpTimer::time_ns(size_t event) const {
   return anchor_ns_ + static_cast<int64_t>(1e6 * static_cast<double>(ms));
 }
 
+bool OpTimer::has_ended(const Op& op) const {
+  const cudaError_t status = cudaEventQuery(events_[op.stop].get());
+  if (status == cudaErrorNotReady) return false;
+  TRIPTYCH_CUDA_CHECK(status);
+  return true;
+}
+
 void OpTimer::report(ActivitySink& sink) {
-  for (const Op& op : ops_) {
+  size_t ended = 0;
+  for (; ended < ops_.size() && has_ended(ops_[ended]); ++ended) {
+    const Op& op = ops_[ended];
     sink.record({.kind = op.kind,
                  .name = op.name,
                  .start_ns = time_ns(op.start),
                  .end_ns = time_ns(op.stop),
                  .bytes = op.bytes});
   }
-  ops_.clear();
-  used_ = 0;
+  ops_.erase(ops_.begin(), ops_.begin() + static_cast<int64_t>(ended));
+  if (ops_.empty()) used_ = 0;
 }
 
 }  // namespace triptych

@@ -26,7 +26,7 @@ class OpTimer {
   void begin();
   /// Of the operation since begin(). `bytes` as in OperationRecord.
   void end(ActivityKind kind, std::string_view name, int64_t bytes);
-  /// Reports what has ended. Precondition: the stream was waited for.
+  /// Reports what has ended; what is still under way waits for the next call.
   void report(ActivitySink& sink);
 
  private:
@@ -38,11 +38,12 @@ class OpTimer {
   };
   size_t record();
   [[nodiscard]] int64_t time_ns(size_t event) const;
+  [[nodiscard]] bool has_ended(const Op& op) const;
 
   cudaStream_t stream_;
   Event anchor_;
   int64_t anchor_ns_ = 0;
-  std::vector<Event> events_;  // reused after each report
+  std::vector<Event> events_;  // used anew once everything is reported
   size_t used_ = 0;
   size_t started_ = 0;
   std::vector<Op> ops_;

@@ -185,6 +185,24 @@ TEST_F(EngineCuda, TracedPassesReportTheDevicesOperations) {
     EXPECT_LE(record.start_ns, record.end_ns) << record.name;
 }
 
+// The first chunks of a prompt choose no token, so steps that nobody waits for are under way when
+// records are asked for.
+TEST_F(EngineCuda, TracedPassesWithChunksAndOverlapLoseNoRecord) {
+  const auto weights = model_of(base_config(), DType::kF16, 71);
+  RandomStream random(72);
+  std::vector<Request> requests(3);
+  for (Request& request : requests) {
+    request = {.prompt = random_tokens(random, 300, 104), .max_new_tokens = 5};
+  }
+  RecordSink sink;
+  const auto engine = engine_of(weights, options("fast", DeviceKind::kCuda, 3));
+  const auto result = engine->generate(requests, &sink);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(sink.count("decode_graph"), result->decode_steps);
+  EXPECT_EQ(sink.count("embed"), result->prefill_steps);
+  EXPECT_EQ(std::ssize(sink.phases()), result->decode_steps + result->prefill_steps);
+}
+
 TEST_F(EngineCuda, RefusesWhatItCannotRun) {
   EngineOptions pages = options("fast", DeviceKind::kCuda);
   pages.page_size = 5;
