@@ -82,9 +82,10 @@ class Generation {
         while (std::ssize(flights_) >= most_in_flight_) deliver();
       } else if (!flights_.empty()) {
         deliver();
-      } else if (scheduler_.idle()) {
-        if (next_arrival_ == arrivals_.size()) break;
+      } else if (next_arrival_ < arrivals_.size()) {
         sleep_until(arrival_ns(next_arrival_));
+      } else if (scheduler_.idle()) {
+        break;
       }
     }
     result_.end_ns = now_ns();
