@@ -171,8 +171,8 @@ def make(triptych: str, name: str, case: tuple, seed: int, steps: int) -> tuple[
 
 
 def make_long(triptych: str, name: str, case: tuple, seed: int) -> dict:
-    """The first seed with a text that is no loop and has no near tie, of which f16 could choose the
-    other side."""
+    """The first seed whose text is no loop and has no near tie: at one, another rounding may choose
+    another token, and what follows says nothing."""
     while True:
         made, _ = make(triptych, name, case, seed, LONG_STEPS)
         if min(made["margins"]) >= LONG_MARGIN and len(set(made["tokens"])) >= LONG_DISTINCT:
