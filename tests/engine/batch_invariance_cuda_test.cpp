@@ -80,6 +80,7 @@ std::vector<float> decode_logits(const std::shared_ptr<const ModelWeights>& weig
                    });
     for (StepSequence& sequence : sequences) ++sequence.first_position;
   }
+  executor.wait();  // the last step lets go of the cache
   return logits;
 }
 

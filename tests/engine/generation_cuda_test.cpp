@@ -90,7 +90,7 @@ TEST_F(GenerationCuda, OverlapGivesEveryRequestWhatItGetsWithout) {
     }
   }
   EXPECT_GT(counts.preemptions, 20) << "the mixes must reach what they test";
-  EXPECT_GT(counts.stopped, 100);
+  EXPECT_GT(counts.stopped, 50);
   std::printf("%lld of %lld requests differ after a near tie, %lld stopped, %lld preemptions\n",
               static_cast<long long>(counts.different), static_cast<long long>(counts.requests),
               static_cast<long long>(counts.stopped), static_cast<long long>(counts.preemptions));

@@ -89,7 +89,7 @@ class OpsCuda : public CudaOpsTest {
 };
 
 // Rows on both sides of where kernels change: 8 and 16 rows.
-const std::vector<int64_t> kRows = {2, 8, 9, 16, 17, 150};
+const std::vector<int64_t> kRows = {2, 8, 9, 16, 17, 70};
 
 TEST_F(OpsCuda, IsTheOneThatTheDeviceIsAskedFor) { EXPECT_EQ(ops_->device(), DeviceKind::kCuda); }
 
