@@ -7,6 +7,7 @@
 
 #include "engine/activations.h"
 #include "engine/device.h"
+#include "kernels/device_error.h"
 
 namespace triptych {
 
@@ -66,7 +67,14 @@ ModelRunner::ModelRunner(std::shared_ptr<const ModelWeights> weights, const Engi
                                                                      : SamplingPlace::kHost,
                options.sampling, pool) {}
 
-ModelRunner::~ModelRunner() = default;
+// What the last step still holds of the cache goes before the cache does.
+ModelRunner::~ModelRunner() {
+  try {
+    ops_->wait();
+  } catch (const DeviceError&) {  // the device is lost, and with it all that it held
+    return;
+  }
+}
 
 void ModelRunner::set_sink(ActivitySink* sink) {
   sink_ = sink;

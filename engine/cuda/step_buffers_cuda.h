@@ -44,6 +44,7 @@ class StepBuffers {
     int32_t* page_table;     ///< [sequences, pages_per_sequence]
   };
   [[nodiscard]] const View& device() const { return device_; }
+  [[nodiscard]] int64_t max_rows() const { return limits_.rows; }
   /// Entries of each row of old_parts.
   [[nodiscard]] int64_t max_sequences() const { return limits_.sequences; }
   /// The host's copy for the next step; waits until the device has taken what was in it.

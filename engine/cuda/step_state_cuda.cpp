@@ -36,6 +36,8 @@ void StepState::begin(const Step& step, cudaStream_t stream) {
   padded_ = step.padded_rows > 0;
   const auto real = static_cast<int64_t>(step.sequences.size());
   sequences_ = padded_ ? rows_ : real;
+  TRIPTYCH_CHECK(rows_ <= buffers_.max_rows() && sequences_ <= buffers_.max_sequences(),
+                 "a step of more rows or sequences than the engine was made for");
   fill_rows(step, host);
   fill_sampled(step, host);
   if (paged_ != nullptr) {
