@@ -14,8 +14,8 @@
 namespace triptych {
 namespace {
 
-constexpr std::array<std::string_view, 6> kBuiltinKeys = {
-    "runtime", "kv", "linear", "parallel", "kv_cache_tokens", "prefill_chunk"};
+constexpr std::array<std::string_view, 7> kBuiltinKeys = {
+    "runtime", "kv", "linear", "parallel", "kv_cache_tokens", "prefill_chunk", "memory_limit"};
 constexpr std::array<std::string_view, 3> kTimeoutKeys = {"start_s", "record_s", "pass_s"};
 constexpr double kLongestSeconds = 7 * 24 * 3600;  // a week; more is a slip
 constexpr size_t kMaxArguments = 256;
