@@ -34,4 +34,8 @@ double device_memory_bytes(DeviceKind device) {
   return device == DeviceKind::kCuda ? cuda_memory_bytes() : machine_memory_bytes();
 }
 
+std::optional<double> device_free_bytes(DeviceKind device) {
+  return device == DeviceKind::kCuda ? cuda_free_bytes() : std::nullopt;
+}
+
 }  // namespace triptych

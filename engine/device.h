@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "engine/engine_options.h"
@@ -24,7 +25,10 @@ namespace triptych {
 [[nodiscard]] std::unique_ptr<Ops> make_ops(const ModelWeights& weights,
                                             const EngineOptions& options, cpu::ThreadPool& pool);
 
-/// Installed memory of options.device, bytes.
+/// Installed memory of a device, bytes.
 [[nodiscard]] double device_memory_bytes(DeviceKind device);
+/// What of a CUDA device's memory nobody holds, this process or another; none on the CPU, where the
+/// system gives more than it has, and without a device.
+[[nodiscard]] std::optional<double> device_free_bytes(DeviceKind device);
 
 }  // namespace triptych

@@ -37,12 +37,11 @@ int64_t weight_bytes(const Executor::Shards& shards) {
   return bytes;
 }
 
-// As the runtime numbers it; this file is built without its headers, too.
-constexpr int kCudaErrorMemoryAllocation = 2;
-
-Unexpected device_lost(const DeviceError& error) {
-  const bool memory = error.code() == kCudaErrorMemoryAllocation;
-  return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, error.what());
+/// What a device call says that failed: memory that an engine with this need cannot have, or that
+/// the device is lost.
+Unexpected device_failure(const DeviceError& error, const MemoryNeed& need) {
+  if (!error.out_of_memory()) return fail(ErrorCode::kDeviceLost, error.what());
+  return fail(ErrorCode::kOutOfMemory, error.text() + "; the engine needs " + need.to_string());
 }
 
 class BuiltinEngine final : public Engine {
@@ -71,7 +70,7 @@ class BuiltinEngine final : public Engine {
     } catch (const std::bad_alloc&) {
       return out_of_memory();
     } catch (const DeviceError& error) {
-      return device_lost(error);
+      return device_failure(error, memory_need(executor_.shards(), options_));
     }
   }
 
@@ -96,7 +95,7 @@ class BuiltinEngine final : public Engine {
     } catch (const std::bad_alloc&) {
       return out_of_memory();
     } catch (const DeviceError& error) {
-      return device_lost(error);
+      return device_failure(error, memory_need(executor_.shards(), options_));
     }
   }
 
@@ -288,17 +287,18 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> 
   TRIPTYCH_RETURN_IF_ERROR(check_device(*weights, options));
   EngineOptions resolved = options;
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();
+  MemoryNeed need;
   try {
     TRIPTYCH_TRY(Executor::Shards shards, make_shards(weights, options.tensor_parallel));
     resolved = fit_kv_budget(shards, resolved);
-    TRIPTYCH_RETURN_IF_ERROR(
-        check_memory(memory_need(shards, resolved), memory_limit_bytes(resolved)));
+    need = memory_need(shards, resolved);
+    TRIPTYCH_RETURN_IF_ERROR(check_memory(need, memory_limit_bytes(resolved), resolved.device));
     return std::unique_ptr<Engine>(
         std::make_unique<BuiltinEngine>(std::move(weights), std::move(shards), resolved));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kOutOfMemory, "there is no memory for the engine");
   } catch (const DeviceError& error) {
-    return device_lost(error);
+    return device_failure(error, need);
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kOutOfMemory,
                 str_format("cannot start %d threads: %s",

@@ -53,12 +53,19 @@ EngineOptions fit_kv_budget(std::span<const std::shared_ptr<const ModelWeights>>
   return fitted;
 }
 
-Status check_memory(const MemoryNeed& need, double limit_bytes) {
+std::string MemoryNeed::to_string() const {
+  return "weights " + format_bytes(weight_bytes) + " + KV cache " + format_bytes(kv_bytes) +
+         " + activations " + format_bytes(activation_bytes);
+}
+
+Status check_memory(const MemoryNeed& need, double limit_bytes, DeviceKind device) {
   if (need.total() <= limit_bytes) return {};
-  return fail(ErrorCode::kOutOfMemory, "weights " + format_bytes(need.weight_bytes) +
-                                           " + KV cache " + format_bytes(need.kv_bytes) +
-                                           " + activations " + format_bytes(need.activation_bytes) +
-                                           " exceed the limit of " + format_bytes(limit_bytes));
+  std::string text = need.to_string() + " exceed the limit of " + format_bytes(limit_bytes);
+  if (const auto free = device_free_bytes(device)) {
+    text += "; " + format_bytes(*free) + " of the device's " +
+            format_bytes(device_memory_bytes(device)) + " are free";
+  }
+  return fail(ErrorCode::kOutOfMemory, text);
 }
 
 }  // namespace triptych

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/result.h"
 #include "engine/engine_options.h"
@@ -20,6 +21,8 @@ struct MemoryNeed {
   double activation_bytes = 0;
 
   [[nodiscard]] double total() const { return weight_bytes + kv_bytes + activation_bytes; }
+  /// "weights 15.0 GiB + KV cache 1.00 GiB + activations 80.0 MiB"
+  [[nodiscard]] std::string to_string() const;
 };
 
 /// Of an engine with these shards (make_shards()); shapes without numbers (weight_shapes()) give
@@ -39,7 +42,10 @@ struct MemoryNeed {
     std::span<const std::shared_ptr<const ModelWeights>> shards, const EngineOptions& options);
 
 /// Errors: kOutOfMemory with the arithmetic when `need` exceeds `limit_bytes`, so that a user reads
-/// numbers and the kernel's out-of-memory killer has nothing to do.
-[[nodiscard]] Status check_memory(const MemoryNeed& need, double limit_bytes);
+/// numbers and the kernel's out-of-memory killer has nothing to do. What is free on `device` is
+/// told, but no limit: weights and pools that are there already are shared by the engines of a
+/// process.
+[[nodiscard]] Status check_memory(const MemoryNeed& need, double limit_bytes,
+                                  DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace triptych

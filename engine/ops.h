@@ -66,8 +66,8 @@ class Ops {
   virtual void set_sink(ActivitySink* sink) = 0;
 
   [[nodiscard]] virtual DeviceKind device() const = 0;
-  /// Device memory, aligned to 64 bytes; throws std::bad_alloc, which the engine turns into
-  /// kOutOfMemory. `bytes` of release must be those of allocate.
+  /// Device memory, aligned to 64 bytes; throws std::bad_alloc or DeviceError, which the
+  /// engine turns into kOutOfMemory. `bytes` of release must be those of allocate.
   [[nodiscard]] virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* memory, int64_t bytes) noexcept = 0;
   /// Device to device; `name` is what the trace calls it.

@@ -117,7 +117,8 @@ class ComparisonRun {
       const Result<MemoryNeed> need = context_.shapes.need(cell.data.stack, workload_);
       if (!need) continue;  // building the engine tells why
       const Status fits = check_memory(
-          *need, cell_memory_bytes(cell.data.stack, workload_, context_.options.memory_bytes));
+          *need, cell_memory_bytes(cell.data.stack, workload_, context_.options.memory_bytes),
+          cell.data.stack.device);
       if (!fits) TRIPTYCH_RETURN_IF_ERROR(retire(cell, fits.error()));
     }
     return {};

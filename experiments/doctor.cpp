@@ -94,7 +94,12 @@ std::vector<DoctorCheck> check_cuda(const DoctorPlaces& places) {
   }
   const auto devices = query_devices();
   if (devices) {
-    for (const DeviceInfo& device : *devices) checks.push_back(ok("GPU", device.to_string()));
+    for (const DeviceInfo& device : *devices) {
+      const Status usable = check_architecture(device);
+      checks.push_back(usable ? ok("GPU", device.to_string())
+                              : missing("GPU", usable.error().message,
+                                        "a newer GPU, or stacks with \"device: cpu\""));
+    }
   } else if (driver && !kCudaBuild) {
     checks.push_back(missing("GPU", "an NVIDIA driver is loaded, but this build cannot use it",
                              "cmake --workflow --preset gpu"));

@@ -115,7 +115,7 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
         activation_bytes += need->activation_bytes;
       }
       const double limit = cell_memory_bytes(stack, spec.workloads[w], machine_bytes);
-      if (const Status fits = check_memory(*need, limit); !fits) {
+      if (const Status fits = check_memory(*need, limit, stack.device); !fits) {
         estimate.too_large.push_back({s, w, fits.error().message});
       }
       TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));

@@ -138,10 +138,13 @@ void read_runtime(YamlReader& reader, const YamlValue& value, const std::string&
   }
 }
 
-/// A share of the device's memory (0.9), or bytes with or without a unit (24GiB).
+/// A share of the device's memory (0.9), or bytes with or without a unit (24GiB). Bytes are as many
+/// as some engine can live with and some machine can have: 1.5 is neither a share nor bytes.
 double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::string& what) {
   constexpr std::array<std::pair<std::string_view, double>, 5> kUnits = {
       {{"GiB", 0x1p30}, {"MiB", 0x1p20}, {"GB", 1e9}, {"MB", 1e6}, {"", 1.0}}};
+  constexpr double kLeast = 1e5;
+  constexpr double kMost = 1e15;
   const std::string text = reader.string(value, what);
   if (text.empty()) return 0;
   for (const auto& [unit, bytes] : kUnits) {
@@ -149,12 +152,14 @@ double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::
     const std::string number(trim(std::string_view(text).substr(0, text.size() - unit.size())));
     char* end = nullptr;
     const double amount = std::strtod(number.c_str(), &end);
-    if (number.empty() || *end != '\0' || !(amount > 0) || amount * bytes > 1e15) break;
-    return unit.empty() || amount * bytes > 1 ? amount * bytes : amount;
+    if (number.empty() || *end != '\0' || !(amount > 0)) break;
+    if (unit.empty() && amount <= 1) return amount;
+    if (amount * bytes < kLeast || amount * bytes > kMost) break;
+    return amount * bytes;
   }
   reader.error(value.place, what + ": " + describe_value(value) +
                                 " is no amount of memory; expected a share of the device's such as "
-                                "0.9, or bytes such as 24GiB");
+                                "0.9, or bytes such as 24GiB, from 100 kB to 1 PB");
   return 0;
 }
 
@@ -198,6 +203,9 @@ void read_parallel(YamlReader& reader, const YamlValue& parallel, const std::str
   if (const YamlValue* tp = parallel.find("tp")) {
     spec.tensor_parallel =
         static_cast<int>(reader.integer(*tp, what + ".tp", 1, kMaxTensorParallel));
+    if (spec.tensor_parallel > 1 && spec.device == DeviceKind::kCuda) {
+      refuse_unsupported(reader, *tp, what + ".tp", "1 with \"device: cuda\"");
+    }
   }
   if (const YamlValue* all_reduce = parallel.find("allreduce")) {
     read_all_reduce(reader, *all_reduce, what + ".allreduce", spec);

@@ -11,7 +11,8 @@
 namespace triptych {
 
 /// Thrown by the check macros of device APIs. After a sticky error the context is lost, so the
-/// catcher turns it into a failed row and starts the remaining work in a fresh process.
+/// catcher turns it into a failed row and starts the remaining work in a fresh process; memory that
+/// cannot be had leaves the context as it was.
 class DeviceError : public std::runtime_error {
  public:
   /// `call` is the source text of the call, `code` and `text` what the API answered.
@@ -29,6 +30,10 @@ class DeviceError : public std::runtime_error {
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] int code() const { return code_; }
   [[nodiscard]] const std::string& text() const { return text_; }
+  /// text() then says how much is free.
+  [[nodiscard]] bool out_of_memory() const { return code_ == kOutOfMemory; }
+
+  static constexpr int kOutOfMemory = 2;  ///< As the CUDA runtime numbers it.
 
  private:
   const char* file_;  // a string literal (__FILE__)

@@ -20,4 +20,12 @@ std::string DeviceInfo::to_string() const {
   return text + " (CUDA " + cuda_version_text(driver_cuda_version) + ")";
 }
 
+Status check_architecture(const DeviceInfo& device) {
+  constexpr int kOldest = 8;  // sm_80: cp.async and bf16 products
+  if (device.compute_major >= kOldest) return {};
+  return fail(ErrorCode::kUnsupported,
+              str_format("%s is an sm_%d%d device; this build has code for sm_80 and later",
+                         device.name.c_str(), device.compute_major, device.compute_minor));
+}
+
 }  // namespace triptych

@@ -31,8 +31,13 @@ struct DeviceInfo {
 /// "13.0" for 13000, as cudaDriverGetVersion encodes it.
 [[nodiscard]] std::string cuda_version_text(int version);
 
+/// Whether this build has code for a device. Errors: kUnsupported with its architecture and those
+/// that would do.
+[[nodiscard]] Status check_architecture(const DeviceInfo& device);
+
 /// All visible devices, at least one. Errors: kUnsupported with what is missing (this build has no
-/// CUDA, no driver, an old driver, no device) and what would help.
+/// CUDA, no driver, an old driver, no device) and what would help; kDeviceLost after an error that
+/// left this process without its context.
 [[nodiscard]] Result<std::vector<DeviceInfo>> query_devices();
 
 }  // namespace triptych

@@ -18,6 +18,12 @@ std::string driver_version() {
   return version;
 }
 
+/// Errors of a kernel: a context that saw one answers nothing else any more.
+bool is_sticky(cudaError_t status) {
+  return (status >= cudaErrorIllegalAddress && status <= cudaErrorLaunchFailure) ||
+         status == cudaErrorECCUncorrectable;
+}
+
 Unexpected unavailable(cudaError_t status, int driver_cuda_version, int runtime_cuda_version) {
   if (status == cudaErrorNoDevice || status == cudaSuccess) {
     return fail(ErrorCode::kUnsupported,
@@ -30,6 +36,10 @@ Unexpected unavailable(cudaError_t status, int driver_cuda_version, int runtime_
     return fail(ErrorCode::kUnsupported,
                 "the NVIDIA driver supports CUDA " + cuda_version_text(driver_cuda_version) +
                     ", this build needs " + cuda_version_text(runtime_cuda_version));
+  }
+  if (is_sticky(status)) {
+    return fail(ErrorCode::kDeviceLost,
+                std::string("this process has lost its device: ") + cudaGetErrorString(status));
   }
   return fail(ErrorCode::kUnsupported,
               std::string("CUDA cannot start: ") + cudaGetErrorString(status));

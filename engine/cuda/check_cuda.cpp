@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
+
 #include <string>
 #include <vector>
 
@@ -34,11 +36,7 @@ Result<DType> matrix_type(const ModelWeights& weights) {
 Status check_cuda_device(const ModelWeights& weights, const EngineOptions& options) {
   const auto devices = query_devices();
   if (!devices) return Unexpected{devices.error()};
-  constexpr int kOldest = 8;  // sm_80: cp.async and bf16 products
-  if (devices->front().compute_major < kOldest) {
-    return fail(ErrorCode::kUnsupported,
-                devices->front().to_string() + ": this build has code for sm_80 and later devices");
-  }
+  TRIPTYCH_RETURN_IF_ERROR(check_architecture(devices->front()));
   TRIPTYCH_RETURN_IF_ERROR(matrix_type(weights));
   if (options.tensor_parallel != 1) {
     return fail(ErrorCode::kUnsupported, "tensor parallelism on CUDA devices is not in this build");
@@ -58,6 +56,15 @@ Status check_cuda_device(const ModelWeights& weights, const EngineOptions& optio
 double cuda_memory_bytes() {
   const auto devices = query_devices();
   return devices ? static_cast<double>(devices->front().memory_bytes) : 0;
+}
+
+std::optional<double> cuda_free_bytes() {
+  if (cuda_memory_bytes() == 0) return std::nullopt;
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) == cudaSuccess) return static_cast<double>(free);
+  static_cast<void>(cudaGetLastError());
+  return std::nullopt;
 }
 
 }  // namespace triptych

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "base/units.h"
@@ -54,11 +53,10 @@ void DeviceOps::set_sink(ActivitySink* sink) {
 std::byte* DeviceOps::allocate(int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMallocAsync(&memory, static_cast<size_t>(bytes), stream());
-  if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // not sticky: the next call must not see it
-    throw std::bad_alloc();
+  if (status != cudaSuccess) {
+    throw DeviceError(__FILE__, __LINE__, "cudaMallocAsync", static_cast<int>(status),
+                      cuda_error_text(status, static_cast<size_t>(bytes)));
   }
-  TRIPTYCH_CUDA_CHECK(status);
   return static_cast<std::byte*>(memory);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "engine/engine_options.h"
@@ -18,8 +19,8 @@ namespace triptych {
 /// weight type, a shape).
 [[nodiscard]] Status check_cuda_device(const ModelWeights& weights, const EngineOptions& options);
 
-/// Operations are issued to one stream and run in that order; what a call throws is std::bad_alloc
-/// when the device has no more memory and DeviceError for everything else. Weights are uploaded
+/// Operations are issued to one stream and run in that order; a call throws DeviceError, which says
+/// whether memory was missing or the device is lost. Weights are uploaded
 /// once for all engines of the process that use the same ModelWeights. Precondition:
 /// check_cuda_device() succeeded.
 [[nodiscard]] std::unique_ptr<Ops> make_cuda_ops(const ModelWeights& weights,
@@ -28,5 +29,7 @@ namespace triptych {
 
 /// Memory of the first device, bytes; 0 without one.
 [[nodiscard]] double cuda_memory_bytes();
+/// What of it is free now, to this process and to others; none without a device.
+[[nodiscard]] std::optional<double> cuda_free_bytes();
 
 }  // namespace triptych

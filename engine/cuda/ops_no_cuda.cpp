@@ -16,5 +16,6 @@ std::unique_ptr<Ops> make_cuda_ops(const ModelWeights&, const EngineOptions&, cp
 }
 
 double cuda_memory_bytes() { return 0; }
+std::optional<double> cuda_free_bytes() { return std::nullopt; }
 
 }  // namespace triptych

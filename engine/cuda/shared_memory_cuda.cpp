@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/shared_memory_cuda.h"
 
-#include <new>
-
-#include "kernels/common/cuda_check.h"
+#include "kernels/common/cuda_handles.h"
 
 namespace triptych {
 
@@ -53,8 +51,9 @@ const Driver& driver() {
 
 void driver_check(CUresult result, int line, const char* call) {
   if (result == CUDA_SUCCESS) return;
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
-  throw DeviceError(__FILE__, line, call, static_cast<int>(result), "driver call failed");
+  // The driver numbers the errors of the runtime that can happen here as the runtime does.
+  const auto status = static_cast<cudaError_t>(result);
+  throw DeviceError(__FILE__, line, call, static_cast<int>(status), cuda_error_text(status));
 }
 #define TRIPTYCH_DRIVER_CHECK(call) driver_check((call), __LINE__, #call)
 
@@ -98,10 +97,19 @@ void SharedDeviceMemory::reserve(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto wanted = static_cast<size_t>(bytes);
   if (wanted <= mapped_) return;
-  if (wanted > reserved_) throw std::bad_alloc();
   const size_t more = (wanted - mapped_ + granularity_ - 1) / granularity_ * granularity_;
   Part part{0, mapped_, more};
-  TRIPTYCH_DRIVER_CHECK(driver().create(&part.handle, more, &properties_, 0));
+  CUresult created = CUDA_ERROR_OUT_OF_MEMORY;
+  if (mapped_ + more <= reserved_) created = driver().create(&part.handle, more, &properties_, 0);
+  if (created == CUDA_ERROR_OUT_OF_MEMORY && mapped_ + more <= reserved_) {
+    trim_memory_pool();
+    created = driver().create(&part.handle, more, &properties_, 0);
+  }
+  if (created == CUDA_ERROR_OUT_OF_MEMORY) {
+    throw DeviceError(__FILE__, __LINE__, "cuMemCreate", DeviceError::kOutOfMemory,
+                      cuda_error_text(cudaErrorMemoryAllocation, more));
+  }
+  TRIPTYCH_DRIVER_CHECK(created);
   const CUresult mapped = driver().map(base_ + part.offset, more, 0, part.handle, 0);
   if (mapped != CUDA_SUCCESS) driver().release(part.handle);
   TRIPTYCH_DRIVER_CHECK(mapped);

@@ -28,7 +28,7 @@ class SharedDeviceMemory {
 
   /// The block's first byte.
   [[nodiscard]] std::byte* base() const { return reinterpret_cast<std::byte*>(base_); }
-  /// Makes the block at least so long. Throws std::bad_alloc when the device has no more memory.
+  /// Makes the block at least so long. Throws DeviceError, also when the device has no more memory.
   void reserve(int64_t bytes);
 
  private:

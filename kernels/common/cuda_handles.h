@@ -46,12 +46,17 @@ class CudaBuffer {
 
  public:
   CudaBuffer() = default;
-  /// Throws DeviceError when the memory cannot be had. 0 elements allocate nothing.
+  /// Throws DeviceError, with what is free, when the memory cannot be had. 0 elements allocate
+  /// nothing.
   explicit CudaBuffer(size_t size) : size_(size) {
     TRIPTYCH_CHECK(size <= std::numeric_limits<size_t>::max() / sizeof(T), "size overflows");
     if (size == 0) return;
     void* memory = nullptr;
-    TRIPTYCH_CUDA_CHECK(Allocate(&memory, size * sizeof(T)));
+    const cudaError_t status = Allocate(&memory, size * sizeof(T));
+    if (status != cudaSuccess) {
+      throw DeviceError(__FILE__, __LINE__, "allocate", static_cast<int>(status),
+                        cuda_error_text(status, size * sizeof(T)));
+    }
     memory_.reset(memory);
   }
 
@@ -68,7 +73,21 @@ class CudaBuffer {
   size_t size_ = 0;
 };
 
+/// Gives the system what stream-ordered allocation has kept of freed memory.
+inline void trim_memory_pool() {
+  int device = 0;
+  cudaMemPool_t pool = nullptr;
+  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // what is freed on a stream is free after it
+  TRIPTYCH_CUDA_CHECK(cudaGetDevice(&device));
+  TRIPTYCH_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
+  TRIPTYCH_CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
+}
+
 inline cudaError_t allocate_device(void** memory, size_t bytes) {
+  const cudaError_t status = cudaMalloc(memory, bytes);
+  if (status != cudaErrorMemoryAllocation) return status;
+  static_cast<void>(cudaGetLastError());
+  trim_memory_pool();
   return cudaMalloc(memory, bytes);
 }
 inline cudaError_t allocate_pinned(void** memory, size_t bytes) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "kernels/cpu/linear.h"
+#include "tests/support/engine_cases.h"
 #include "tests/support/random_model.h"
 #include "tests/support/record_sink.h"
 
@@ -302,19 +303,10 @@ TEST(Engine, ContinuousBatchingNeedsNoMoreSteps) {
 }
 
 TEST(Engine, StopsAfterDeliveringEos) {
-  auto weights = std::make_shared<ModelWeights>(*model());
-  const Request request{.prompt = {1, 2, 3}, .max_new_tokens = 10};
-  const auto free_run =
-      tokens_of(engine_of(options("fast"))->generate({&request, 1}, nullptr).value())[0];
-  weights->config.eos_token_id = free_run[4];
-  const auto first = std::find(free_run.begin(), free_run.end(), free_run[4]);
   for (const char* runtime : {"eager", "fast"}) {
-    const auto engine = engine_of(options(runtime), weights);
-    Request stopping = request;
-    stopping.ignore_eos = false;
-    EXPECT_EQ(tokens_of(engine->generate({&stopping, 1}, nullptr).value())[0],
-              std::vector<int32_t>(free_run.begin(), first + 1));
-    EXPECT_EQ(tokens_of(engine->generate({&request, 1}, nullptr).value())[0], free_run);
+    SCOPED_TRACE(runtime);
+    expect_a_stop_token_is_the_last_one(
+        [&](auto weights) { return engine_of(options(runtime), std::move(weights)); }, *model());
   }
 }
 
@@ -482,59 +474,14 @@ TEST(Engine, KernelChoiceNamesEveryMatrix) {
                         std::string(cpu::linear_kernel_name(DType::kF16, 1))));
 }
 
-TEST(Engine, BadRequestsLeaveNothingHalfDone) {
-  const auto engine = engine_of(options("fast", 2));
-  const Request good{.prompt = {1, 2}, .max_new_tokens = 3};
-  struct Case {
-    Request bad;
-    ErrorCode code;
-    const char* text;
-  };
-  const std::vector<Case> cases = {
-      {{.prompt = {}, .max_new_tokens = 1},
-       ErrorCode::kInvalidArgument,
-       "request 1: prompt: empty"},
-      {{.prompt = {0, 97}, .max_new_tokens = 1},
-       ErrorCode::kInvalidArgument,
-       "request 1: prompt: token 1 is 97, expected 0 to 96"},
-      {{.prompt = {-1}, .max_new_tokens = 1}, ErrorCode::kInvalidArgument, "token 0 is -1"},
-      {{.prompt = {1}, .max_new_tokens = 0}, ErrorCode::kInvalidArgument, "max_new_tokens is 0"},
-      {{.prompt = std::vector<int32_t>(60, 1), .max_new_tokens = 5},
-       ErrorCode::kOutOfMemory,
-       "60 prompt + 5 output tokens, but the engine was made for sequences of at most 64"},
-      {{.prompt = {1}, .max_new_tokens = 1, .arrival_ns = -1},
-       ErrorCode::kInvalidArgument,
-       "arrival_ns is -1"},
-      {{.prompt = {1}, .max_new_tokens = INT64_MAX}, ErrorCode::kOutOfMemory, "at most 64"}};
-  for (const Case& c : cases) {
-    RecordSink sink;
-    const auto result = engine->generate(std::vector<Request>{good, c.bad}, &sink);
-    ASSERT_FALSE(result) << c.text;
-    EXPECT_EQ(result.error().code, c.code);
-    EXPECT_THAT(result.error().message, HasSubstr(c.text));
-    EXPECT_TRUE(sink.phases().empty());
-    EXPECT_TRUE(sink.records().empty());
+TEST(Engine, OddRequestsLeaveNothingHalfDone) {
+  for (const char* runtime : {"eager", "fast"}) {
+    SCOPED_TRACE(runtime);
+    const auto engine = engine_of(options(runtime, 2));
+    expect_bad_requests_leave_nothing_half_done(*engine, 97);
+    expect_no_requests_are_an_empty_result(*engine);
+    expect_a_single_token_needs_no_decode_step(*engine);
   }
-  const Request full{.prompt = std::vector<int32_t>(60, 1), .max_new_tokens = 4};
-  EXPECT_TRUE(engine->generate({&full, 1}, nullptr));
-
-  const auto never = [](int64_t, std::span<const float>) { FAIL(); };
-  EXPECT_EQ(engine->score({}, 1, never).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->score(std::vector<int32_t>{97}, 1, never).error().code,
-            ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->score(std::vector<int32_t>(65, 1), 65, never).error().code,
-            ErrorCode::kOutOfMemory);
-  for (const int64_t prefill : {-1, 0, 4}) {
-    EXPECT_EQ(engine->score(std::vector<int32_t>(3, 1), prefill, never).error().code,
-              ErrorCode::kInvalidArgument);
-  }
-}
-
-TEST(Engine, NoRequestsIsAnEmptyResult) {
-  const auto result = engine_of(options("fast"))->generate({}, nullptr);
-  ASSERT_TRUE(result);
-  EXPECT_TRUE(result->requests.empty());
-  EXPECT_EQ(result->decode_steps, 0);
 }
 
 TEST(Engine, RefusesWhatThisBuildOrMachineCannotDo) {

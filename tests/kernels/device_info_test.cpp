@@ -39,5 +39,21 @@ TEST(DeviceInfo, QueryGivesDevicesOrAReason) {
   for (const DeviceInfo& device : *devices) EXPECT_GT(device.num_sms, 0);
 }
 
+TEST(DeviceInfo, AnArchitectureWithoutCodeIsRefused) {
+  DeviceInfo device;
+  device.name = "Old";
+  device.compute_major = 7;
+  device.compute_minor = 5;
+  const Status status = check_architecture(device);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(status.error().message,
+            "Old is an sm_75 device; this build has code for sm_80 and later");
+  for (const int major : {8, 9, 10, 12}) {
+    device.compute_major = major;
+    EXPECT_TRUE(check_architecture(device)) << major;
+  }
+}
+
 }  // namespace
 }  // namespace triptych
