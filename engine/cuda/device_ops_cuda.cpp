@@ -54,6 +54,11 @@ std::byte* DeviceOps::allocate(int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMallocAsync(&memory, static_cast<size_t>(bytes), stream());
   if (status != cudaSuccess) {
+    if (status == cudaErrorMemoryAllocation) {
+      // The pool has taken what there was in trying. It is not sticky: no later call must see it.
+      static_cast<void>(cudaGetLastError());
+      trim_memory_pool();
+    }
     throw DeviceError(__FILE__, __LINE__, "cudaMallocAsync", static_cast<int>(status),
                       cuda_error_text(status, static_cast<size_t>(bytes)));
   }
