@@ -18,7 +18,6 @@
 #include "engine/model_runner.h"
 #include "engine/shard.h"
 #include "engine/step_cost.h"
-#include "kernels/cpu/linear.h"
 #include "kernels/device_error.h"
 
 namespace triptych {
@@ -126,18 +125,19 @@ class BuiltinEngine final : public Engine {
          {"gate", &LayerWeights::gate},
          {"up", &LayerWeights::up},
          {"down", &LayerWeights::down}}};
+    const ModelWeights& shard = *executor_.shards().front();
     std::string text;
     for (const auto& [name, member] : kMatrices) {
       std::vector<std::string> kernels;  // more than one if the layers' types differ
-      for (const LayerWeights& layer : weights_->layers) {
-        std::string kernel(cpu::linear_kernel_name((layer.*member).dtype, batch));
+      for (const LayerWeights& layer : shard.layers) {
+        std::string kernel(executor_.linear_name(layer.*member, batch));
         if (std::find(kernels.begin(), kernels.end(), kernel) == kernels.end()) {
           kernels.push_back(std::move(kernel));
         }
       }
       text += std::string(name) + "=" + join(kernels, ",") + " ";
     }
-    return text + "lm_head=" + std::string(cpu::linear_kernel_name(weights_->lm_head.dtype, batch));
+    return text + "lm_head=" + std::string(executor_.linear_name(shard.lm_head, batch));
   }
 
   const EngineOptions& options() const override { return options_; }

@@ -50,6 +50,10 @@ class Executor {
   [[nodiscard]] int64_t peak_activation_bytes() const;
   void reset_peaks();
 
+  /// As ModelRunner::linear_name(), of rank 0 and a matrix of its shard.
+  [[nodiscard]] std::string_view linear_name(const WeightView& w, int64_t batch) const {
+    return runners_.front()->linear_name(w, batch);
+  }
   [[nodiscard]] const Shards& shards() const { return shards_; }
   [[nodiscard]] RankThreads& threads() { return *threads_; }
 

@@ -29,6 +29,7 @@ class NoOps final : public Ops {
   void embed(const WeightView&, Tensor) override {}
   void rms_norm(Tensor, DeviceVector, Tensor) override {}
   void linear(Tensor, const WeightView&, Tensor) override {}
+  std::string_view linear_name(const WeightView&, int64_t) override { return ""; }
   void swiglu(Tensor, Tensor, Tensor) override {}
   void add(Tensor, Tensor, Tensor) override {}
   void add_bias(Tensor, DeviceVector) override {}

@@ -153,6 +153,12 @@ void ModelRunner::score(const Step& step, const RowVisitor& visit) {
   }
 }
 
+std::string_view ModelRunner::linear_name(const WeightView& w, int64_t batch) {
+  const bool padded = options_.features.has(RuntimeFeature::kGraph);
+  const int64_t rows = padded ? padded_batch(batch, options_.max_batch) : batch;
+  return ops_->linear_name(ops_->resident(w), rows);
+}
+
 void ModelRunner::reset_peaks() {
   cache_->reset_peak();
   activations_->reset_peak();

@@ -64,6 +64,9 @@ class ModelRunner {
   [[nodiscard]] int64_t peak_kv_bytes() const { return cache_->peak_bytes(); }
   [[nodiscard]] int64_t peak_activation_bytes() const { return activations_->peak_bytes(); }
   void reset_peaks();
+  /// Name of the kernel that multiplies a decode step of `batch` sequences by a matrix of the
+  /// weights.
+  [[nodiscard]] std::string_view linear_name(const WeightView& w, int64_t batch);
 
   /// What the cache and the results of operations take at most, as double: the sizes are a user's.
   struct Sizes {

@@ -101,6 +101,8 @@ class Ops {
   virtual void linear(Tensor x, const WeightView& w, Tensor y) = 0;
   /// y = silu(gate) * up, element by element.
   virtual void swiglu(Tensor gate, Tensor up, Tensor y) = 0;
+  /// Name of the kernel that linear() runs for a resident matrix and so many rows.
+  [[nodiscard]] virtual std::string_view linear_name(const WeightView& w, int64_t rows) = 0;
   /// y = a + b, element by element.
   virtual void add(Tensor a, Tensor b, Tensor y) = 0;
   /// x += bias, to every row, in place.  x: [rows, columns], bias: [columns].

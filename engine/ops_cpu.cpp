@@ -111,6 +111,10 @@ class CpuOps final : public Ops {
         });
   }
 
+  std::string_view linear_name(const WeightView& w, int64_t rows) override {
+    return cpu::linear_kernel_name(w.dtype, rows);
+  }
+
   void swiglu(Tensor gate, Tensor up, Tensor y) override {
     run(
         [&] {

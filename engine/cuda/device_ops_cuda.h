@@ -85,6 +85,7 @@ class DeviceOps : public Ops {
   static DeviceBuffer<float> uploaded(const std::vector<float>& values);
 
   cudaStream_t stream() const { return stream_.get(); }
+  const StepBuffers::View& meta() const { return step_.device(); }
 
   const EngineOptions options_;
   cpu::ThreadPool& pool_;

@@ -75,11 +75,14 @@ class CudaOps final : public DeviceOps {
   }
 
   void linear(Tensor x, const WeightView& w, Tensor y) override { product(x, w, y, false); }
+  std::string_view linear_name(const WeightView& w, int64_t rows) override {
+    const auto& streamed = streamed_(w);
+    return rows <= streamed.max_rows ? stream_linear_name(*streamed.weight, rows) : kGemmKernelName;
+  }
 
   void swiglu(Tensor gate, Tensor up, Tensor y) override {
     swiglu_rows(data(gate), data(up), gate.columns, y);
   }
-
   void add(Tensor a, Tensor b, Tensor y) override {
     run([&] { launch_add<T>(data(a), data(b), data(y), y.rows * y.columns, stream()); },
         [&] { return kernel("add", 3 * y.bytes()); });
@@ -89,13 +92,11 @@ class CudaOps final : public DeviceOps {
     run([&] { launch_add_bias<T>(data(x), vector(bias), x.rows, x.columns, stream()); },
         [&] { return kernel("add_bias", 2 * x.bytes() + x.row_bytes); });
   }
-
   void qk_norm(Tensor x, DeviceVector weight) override {
     norm_heads(data(x), x.columns, x.columns / config_.head_dim, x.rows, weight);
   }
 
   void rope(Tensor x) override { rotate(data(x), x.columns, x.columns / config_.head_dim, x.rows); }
-
   void kv_append(int64_t layer, Tensor k, Tensor v) override {
     append(layer, data(k), data(v), k.columns, k.rows);
   }
@@ -252,7 +253,6 @@ class CudaOps final : public DeviceOps {
   static T* data(const Tensor& tensor) { return static_cast<T*>(tensor.data); }
   static const T* vector(DeviceVector weights) { return static_cast<const T*>(weights); }
   static const T* matrix(const WeightView& w) { return reinterpret_cast<const T*>(w.data); }
-  const StepBuffers::View& meta() const { return step_.device(); }
 
   /// Whether fused products of so many rows take the norm of their input themselves.
   bool norms_inside(int64_t rows) const { return rows <= fused_rows_; }
@@ -280,7 +280,7 @@ class CudaOps final : public DeviceOps {
                        stream());
         },
         [&] {
-          return kernel("cublaslt_gemm", gemm_cost(x.rows, w.rows, w.columns, sizeof(T)).bytes());
+          return kernel(kGemmKernelName, gemm_cost(x.rows, w.rows, w.columns, sizeof(T)).bytes());
         });
   }
 

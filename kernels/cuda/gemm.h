@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "kernels/cost.h"
 
@@ -25,6 +26,9 @@ struct GemmArgs {
   int64_t k = 0;
   float beta = 0.0f;  ///< 0 or 1.
 };
+
+/// What traces and results call these products, whichever kernel the library chooses.
+inline constexpr std::string_view kGemmKernelName = "cublaslt_gemm";
 
 /// A cuBLASLt handle with its workspace and the algorithms chosen so far, one for each shape and
 /// type (the first of the library's heuristic). Not for use from two threads at once. Calls may be

@@ -203,6 +203,14 @@ TEST_F(EngineCuda, TracedPassesWithChunksAndOverlapLoseNoRecord) {
   EXPECT_EQ(std::ssize(sink.phases()), result->decode_steps + result->prefill_steps);
 }
 
+TEST_F(EngineCuda, NamesTheKernelsThatItChooses) {
+  const auto engine =
+      engine_of(model_of(base_config(), DType::kF16, 73), options("fast", DeviceKind::kCuda, 64));
+  EXPECT_THAT(engine->kernel_choice(1), HasSubstr("q=stream_linear_f16"));
+  EXPECT_THAT(engine->kernel_choice(1), HasSubstr("lm_head=stream_linear_f16"));
+  EXPECT_THAT(engine->kernel_choice(64), HasSubstr("down=cublaslt_gemm"));
+}
+
 TEST_F(EngineCuda, RefusesWhatItCannotRun) {
   EngineOptions pages = options("fast", DeviceKind::kCuda);
   pages.page_size = 5;
