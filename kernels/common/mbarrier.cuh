@@ -27,6 +27,25 @@ __device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+
+/// Arrivals of a warp that comes together. racecheck knows of a barrier only that it orders the
+/// threads that arrive themselves: TRIPTYCH_RACECHECK makes every lane one of them.
+#ifdef TRIPTYCH_RACECHECK
+inline constexpr uint32_t kWarpArrivals = 32;
+#else
+inline constexpr uint32_t kWarpArrivals = 1;
+#endif
+/// A warp arrives, all lanes together: what any of them stored before is visible to who waits.
+/// `bytes` more will be brought by bulk copies.
+__device__ inline void arrive_as_warp(uint32_t barrier, uint32_t bytes = 0) {
+  __syncwarp();
+  const bool first = threadIdx.x % 32 == 0;
+  if (first && bytes > 0) {
+    arrive_and_expect(barrier, bytes);
+  } else if (first || kWarpArrivals > 1) {
+    arrive_at_barrier(barrier);
+  }
+}
 /// Arrives at a barrier of any block of the cluster, given by shared_address_of_rank.
 __device__ inline void arrive_at_remote_barrier(uint32_t remote) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote)

@@ -1,60 +1,61 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// How x comes in: rows in shared memory, as they are or times the weight of the norm. The finishing
-// warps bring it in chunks of columns, and the streaming warps begin when the first one is there.
+// How x comes in: chunks of columns in shared memory, as they are or times the weight of the norm.
+// The finishing warps bring them, and the streaming warps begin when the first one is there.
 #pragma once
 
-#include "kernels/common/grid_dependency.cuh"
+#include "kernels/common/proxy_fence.cuh"
 #include "kernels/cuda/stream_ring.cuh"
 
 namespace triptych::stream {
 
-inline constexpr int kFinishThreads = kFinishWarps * kWarp;
 inline constexpr int kChunkVectors = kStreamChunkColumns / 8;
 static_assert(kChunkVectors == kFinishThreads, "a thread has one vector of each row of a chunk");
 
-/// Columns of x that a rank multiplies, and its chunks of them.
-struct Columns {
-  int first;
-  int end;  // k at most
-  int chunks;
-
-  __device__ Columns(const StreamShape& shape, int rank, int k) {
-    chunks = shape.parts / shape.ranks * shape.chunks_per_part;
-    first = min(rank * chunks * kStreamChunkColumns, k);
-    end = min(first + chunks * kStreamChunkColumns, k);
-  }
-};
-
-// The last unit may reach past k, where w arrives as zeros: so must x be.
-__device__ inline void clear_past_end(const StreamShape& shape, const Columns& columns, int m,
-                                      unsigned char* x) {
-  const int used = (columns.end - columns.first) * 2;
-  const int vectors = (shape.x_stride - used) / 16;
-  for (int i = static_cast<int>(threadIdx.x); i < m * vectors; i += kThreads) {
-    *reinterpret_cast<uint4*>(x + i / vectors * shape.x_stride + used + i % vectors * 16) =
-        make_uint4(0, 0, 0, 0);
-  }
+__device__ inline void sync_finishing_threads() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kFinishThreads) : "memory");
 }
 
-// Starts the copies of the rows as they are. A warp has a chunk, a lane a row.
-template <class T>
-__device__ void copy_rows(const StreamOp<T>& op, const StreamShape& shape, const Columns& columns,
-                          uint32_t shared_x, uint32_t barriers, int thread) {
-  const int lane = thread % kWarp;
-  for (int chunk = thread / kWarp; chunk < columns.chunks; chunk += kFinishWarps) {
-    const int column = chunk * kStreamChunkColumns;
-    const int bytes = max(min(kStreamChunkColumns, columns.end - columns.first - column), 0) * 2;
-    const uint32_t barrier = barriers + chunk * 8;
-    if (lane == 0) arrive_and_expect(barrier, static_cast<uint32_t>(bytes * op.m));
-    __syncwarp();
-    if (lane < op.m && bytes > 0) {
-      copy_bulk(shared_x + lane * shape.x_stride + column * 2,
-                op.x + static_cast<int64_t>(lane) * op.k + columns.first + column,
-                static_cast<uint32_t>(bytes), barrier);
+// The slots of x are filled in turn. Where the next chunk lies.
+class XPlace {
+ public:
+  __device__ XPlace(const StreamShape& shape, uint32_t shared) : shape_(&shape), shared_(shared) {}
+
+  __device__ void next() {
+    if (++slot_ == shape_->x_slots) {
+      slot_ = 0;
+      ++use_;
     }
   }
-}
+  __device__ int offset() const { return shape_->x + slot_ * shape_->x_slot_bytes; }
+  /// Barriers: the rows as they are have come; x can be multiplied; it has been.
+  __device__ uint32_t raw() const { return barrier(0); }
+  __device__ uint32_t ready() const { return barrier(1); }
+  __device__ uint32_t free() const { return barrier(2); }
+  __device__ uint32_t parity() const { return use_ & 1; }
+  __device__ void wait_until_free() const {
+    if (use_ > 0) wait_for_barrier(free(), (use_ - 1) & 1);
+  }
+
+  static __device__ void init_barriers(const StreamShape& shape, uint32_t shared) {
+    XPlace place(shape, shared);
+    for (int i = 0; i < shape.x_slots; ++i, place.next()) {
+      init_barrier(place.raw(), 1);
+      init_barrier(place.ready(), kFinishWarps * kWarpArrivals);
+      init_barrier(place.free(), kStreamWarps * kWarpArrivals);
+    }
+  }
+
+ private:
+  __device__ uint32_t barrier(int kind) const {
+    return shared_ + shape_->x_barriers + (slot_ + kind * shape_->x_slots) * 8;
+  }
+
+  const StreamShape* shape_;
+  uint32_t shared_;
+  int slot_ = 0;
+  uint32_t use_ = 0;
+};
 
 // As VectorOf::get, but for bf16 by bit operations: from a pair of 16-bit numbers the compiler
 // makes two registers where one is enough.
@@ -77,70 +78,118 @@ __device__ float sum_of_squares(const Vector8<T>& v) {
   return sum;
 }
 
-/// The RMS norm of x in two steps, because 1 / RMS is known only when all of x has been read:
-/// rows x * gain * 2^e, rounded to T once, are multiplied with w, and the sums are multiplied by
-/// 1 / (RMS 2^e). e brings the row near 1 by its first 64 columns: f16 neither overflows nor loses
-/// bits. All finishing threads share every row, whatever m is: the order of the sum of squares
-/// depends on k alone.
-template <class T, int kRows, bool kCluster>
-class NormedRows {
+/// Brings x, by all finishing threads. The RMS norm takes two steps, because 1 / RMS
+/// is known only when all of x has been read: rows x * gain * 2^e, rounded to T once, are
+/// multiplied with w, and the sums are multiplied by 1 / (RMS 2^e). e brings the row near 1 by its
+/// first 64 columns: f16 neither overflows nor loses bits. All threads share every row, whatever m
+/// is: the order of the sum of squares depends on k alone.
+template <class T, int kRows>
+class Input {
  public:
-  __device__ NormedRows(const StreamOp<T>& op, const StreamShape& shape, unsigned char* memory,
-                        uint32_t shared, int rank, int thread)
-      : op_(op),
-        shape_(shape),
-        columns_(shape, rank, op.k),
+  /// Reads nothing that an earlier kernel wrote.
+  __device__ Input(const StreamLaunch<T>& launch, unsigned char* memory, uint32_t shared,
+                   int thread)
+      : op_(launch.op),
+        shape_(launch.shape),
         memory_(memory),
         shared_(shared),
-        first_part_(rank * (shape.parts / shape.ranks)),
         warp_(thread / kWarp),
         lane_(thread % kWarp),
-        thread_(thread) {}
-
-  /// Waits for the kernels before this one on the way.
-  __device__ void run() {
-    const uint32_t raw = shared_ + shape_.x_barriers + columns_.chunks * 8;
-    int vector = columns_.first / 8 + thread_;
-    Vector8<T> gain = load_gain(vector);
-    wait_for_previous_kernels();
-    copy_rows(op_, shape_, columns_, shared_ + shape_.x, raw, thread_);
-    choose_scales();
-    int part = first_part_;
-    int left = shape_.chunks_per_part;  // of the part
-#pragma unroll 1
-    for (int chunk = 0; chunk < columns_.chunks; ++chunk) {
-      const Vector8<T> next_gain = load_gain(vector + kChunkVectors);
-      wait_for_barrier(raw + chunk * 8, 0);
-      if (vector < columns_.end / 8) multiply(vector - columns_.first / 8, gain);
-      __syncwarp();
-      if (lane_ == 0) arrive_at_barrier(shared_ + shape_.x_barriers + chunk * 8);
-      vector += kChunkVectors;
-      gain = next_gain;
-      if (--left == 0) {
-        store_squares(part++);
-        left = shape_.chunks_per_part;
-      }
-    }
-    if (lane_ < shape_.ranks) arrive<kCluster>(of_rank_of_lane(shared_ + shape_.squares_barrier));
+        thread_(thread) {
+    if (op_.norm != nullptr) gain_ = load_gain(thread_);
   }
-  /// What the sums of a row are multiplied by, when all ranks have sent their squares.
+
+  /// One pass over k, into the places from `place` on. `first`: of all passes.
+  __device__ void bring(XPlace& place, bool first) {
+    if (op_.norm == nullptr) {
+      for (int chunk = 0; chunk < shape_.chunks; ++chunk, place.next()) {
+        place.wait_until_free();
+        clear_past_end(chunk, place);
+        arrive_as_warp(place.ready(), warp_ == 0 ? chunk_bytes(chunk) : 0);
+        start_rows(chunk, place, place.ready());
+        if (thread_ == 0)
+          arrive_at_barrier(place.raw());  // each use of a place is one of its phases
+      }
+    } else {
+      bring_normed(place, first);
+    }
+  }
+  /// What the sums of a row are multiplied by.
   __device__ float factor(int row) const {
-    wait_for_ranks<kCluster>(shared_ + shape_.squares_barrier, 0);
+    if (op_.norm == nullptr) return 1.0f;
     float scale = 1.0f;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) scale = r == row ? scale_[r] : scale;
     const float* squares = reinterpret_cast<const float*>(memory_ + shape_.squares);
     float sum = 0.0f;
-    for (int i = 0; i < shape_.parts * kFinishWarps; ++i) sum += squares[i * op_.m + row];
+    for (int i = 0; i < kFinishWarps; ++i) sum += squares[i * op_.m + row];
     return rsqrtf(sum / static_cast<float>(op_.k) + op_.eps) / scale;
   }
 
  private:
   static constexpr int kRowsTogether = kRows < 4 ? kRows : 4;  // whose loads are in flight at once
 
-  __device__ Vector8<T> load_gain(int vector) const {
-    return vector < columns_.end / 8 ? load_shared_by_blocks(op_.norm, vector) : Vector8<T>();
+  __device__ int columns_of(int chunk) const {
+    return min(op_.k - chunk * kStreamChunkColumns, kStreamChunkColumns);
   }
+  __device__ Vector8<T> load_gain(int vector) const {
+    return vector < op_.k / 8 ? load_shared_by_blocks(op_.norm, vector) : Vector8<T>();
+  }
+  // The last unit may reach past k, where w arrives as zeros: so must x be.
+  __device__ void clear_past_end(int chunk, const XPlace& place) const {
+    if (thread_ < columns_of(chunk) / 8) return;
+    for (int r = 0; r < op_.m; ++r) {
+      *reinterpret_cast<uint4*>(memory_ + place.offset() + r * kStreamChunkStride + thread_ * 16) =
+          make_uint4(0, 0, 0, 0);
+    }
+    order_before_bulk_copies();  // that fill the place again
+  }
+  __device__ uint32_t chunk_bytes(int chunk) const {
+    return static_cast<uint32_t>(columns_of(chunk) * 2 * op_.m);
+  }
+  // The first warp starts the copies of the rows as they are, a lane a row.
+  __device__ void start_rows(int chunk, const XPlace& place, uint32_t barrier) const {
+    if (thread_ >= op_.m) return;
+    copy_bulk(shared_ + place.offset() + thread_ * kStreamChunkStride,
+              op_.x + static_cast<int64_t>(thread_) * op_.k + chunk * kStreamChunkColumns,
+              static_cast<uint32_t>(columns_of(chunk) * 2), barrier);
+  }
+  __device__ void start_raw(int chunk, XPlace& place) const {
+    if (warp_ == 0) {
+      place.wait_until_free();
+      if (lane_ == 0) arrive_and_expect(place.raw(), chunk_bytes(chunk));
+      __syncwarp();
+      start_rows(chunk, place, place.raw());
+    }
+    place.next();
+  }
+  __device__ void bring_normed(XPlace& place, bool first) {
+    XPlace ahead = place;
+    int started = 0;
+    for (; started < min(shape_.chunks, shape_.x_slots); ++started) start_raw(started, ahead);
+    choose_scales();
+    Vector8<T> gain = gain_;
+#pragma unroll 1
+    for (int chunk = 0; chunk < shape_.chunks; ++chunk, place.next()) {
+      const int vector = chunk * kChunkVectors + thread_;
+      const Vector8<T> next_gain = load_gain(vector + kChunkVectors);
+      wait_for_barrier(place.raw(), place.parity());
+      if (vector < op_.k / 8) {
+        multiply(memory_ + place.offset() + thread_ * 16, gain);
+      } else {
+        clear_past_end(chunk, place);
+      }
+      order_before_bulk_copies();  // that fill the place again
+      arrive_as_warp(place.ready());
+      gain = next_gain;
+      // Its place was that of the chunk before this one.
+      if (chunk > 0 && started < shape_.chunks) start_raw(started++, ahead);
+    }
+    if (!first) return;
+    store_squares();
+    sync_finishing_threads();
+  }
+
   // Eight lanes look at a row.
   __device__ void choose_scales() {
 #pragma unroll
@@ -161,19 +210,18 @@ class NormedRows {
     }
   }
   // This thread's vector of every row, in place.
-  __device__ void multiply(int vector, const Vector8<T>& gain) {
+  __device__ void multiply(unsigned char* x, const Vector8<T>& gain) {
     float2 g[Vector8<T>::kPairs];
 #pragma unroll
     for (int p = 0; p < Vector8<T>::kPairs; ++p) g[p] = unpack<T>(gain.words[p]);
-    unsigned char* x = memory_ + shape_.x + vector * 16;
 #pragma unroll
     for (int first = 0; first < kRows; first += kRowsTogether) {
       if (first >= op_.m) break;
       Vector8<T> v[kRowsTogether];
 #pragma unroll
       for (int i = 0; i < kRowsTogether; ++i) {
-        v[i] =
-            *reinterpret_cast<const Vector8<T>*>(x + min(first + i, op_.m - 1) * shape_.x_stride);
+        v[i] = *reinterpret_cast<const Vector8<T>*>(x +
+                                                    min(first + i, op_.m - 1) * kStreamChunkStride);
       }
 #pragma unroll
       for (int i = 0; i < kRowsTogether; ++i) {
@@ -186,40 +234,33 @@ class NormedRows {
           const float2 f = unpack<T>(v[i].words[p]);
           scaled.set(p, f.x * scale_[r] * g[p].x, f.y * scale_[r] * g[p].y);
         }
-        *reinterpret_cast<Vector8<T>*>(x + r * shape_.x_stride) = scaled;
+        *reinterpret_cast<Vector8<T>*>(x + r * kStreamChunkStride) = scaled;
       }
     }
   }
-  __device__ void store_squares(int part) {
+  __device__ void store_squares() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r >= op_.m) break;
       float sum = sum_[r];
-      sum_[r] = 0.0f;
 #pragma unroll
       for (int offset = kWarp / 2; offset > 0; offset /= 2) {
         sum += __shfl_xor_sync(kAllLanes, sum, offset);
       }
-      if (lane_ < shape_.ranks) {
-        const int index = (part * kFinishWarps + warp_) * op_.m + r;
-        store_shared<kCluster>(of_rank_of_lane(shared_ + shape_.squares + index * 4), sum);
+      if (lane_ == 0) {
+        reinterpret_cast<float*>(memory_ + shape_.squares)[warp_ * op_.m + r] = sum;
       }
     }
-  }
-  // The same place in the shared memory of the rank that this lane speaks to.
-  __device__ uint32_t of_rank_of_lane(uint32_t address) const {
-    return kCluster ? shared_address_of_rank(address, static_cast<unsigned>(lane_)) : address;
   }
 
   const StreamOp<T>& op_;
   const StreamShape& shape_;
-  Columns columns_;
   unsigned char* memory_;
   uint32_t shared_;
-  int first_part_;
   int warp_;
   int lane_;
   int thread_;
+  Vector8<T> gain_;
   float scale_[kRows];
   float sum_[kRows];
 };

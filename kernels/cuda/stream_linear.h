@@ -87,8 +87,7 @@ struct StreamGateUpArgs {
   LaunchOrder order = LaunchOrder::kAfterPrevious;
 };
 
-/// Whether these can run; the error says which requirement fails. On sm_90 x must fit the shared
-/// memory of eight blocks: every m up to k = 24576, m <= 8 up to twice that.
+/// Whether these can run; the error says which requirement fails.
 template <class T>
 [[nodiscard]] Status stream_linear_supports(const StreamLinearArgs<T>& args);
 template <class T>
@@ -96,8 +95,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Status stream_gate_up_supports(const StreamGateUpArgs<T>& args);
 
-/// Sums in f32 and in an order that does not depend on m within 1 to 8 and within 9 to 16: a row's
-/// result does not depend on the other rows there. Throw DeviceError if the launch fails.
+/// Sums in f32. On sm_90 their order depends on k alone, elsewhere also on whether m is above 8: a
+/// row's result does not depend on the other rows. Throw DeviceError if the launch fails.
 template <class T>
 void launch_stream_linear(const StreamLinearArgs<T>& args, cudaStream_t stream);
 template <class T>

@@ -101,9 +101,6 @@ Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
     return fail(ErrorCode::kUnsupported,
                 "stream_linear: x must be set, x and norm aligned to 16 bytes");
   }
-  if (w->has_map && !stream_sm90a_fits(input.m, w->k)) {
-    return unsupported("x must fit the shared memory of eight blocks; k is too large for it", w->k);
-  }
   return {};
 }
 

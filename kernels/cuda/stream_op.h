@@ -59,8 +59,6 @@ struct StreamOp {
 template <class T>
 void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const CUtensorMap& map,
                          LaunchOrder order, cudaStream_t stream);
-/// Whether m rows of k columns fit the shared memory of launch_stream_sm90a.
-[[nodiscard]] bool stream_sm90a_fits(int64_t m, int64_t k);
 
 /// Runs on every device that is compiled for.
 template <class T>

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// How w comes in: which pieces a warp of the sm_90 streaming kernels reads, and its ring of them in
+// How w comes in: which pieces a warp of the sm_90 streaming kernel reads, and its ring of them in
 // shared memory.
 #pragma once
 
 #include "kernels/common/bulk_copy.cuh"
-#include "kernels/common/cluster.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/cuda/stream_epilogue.cuh"
 #include "kernels/cuda/stream_shape.h"
@@ -16,117 +15,96 @@ inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kWarps = kStreamWarps + kFinishWarps;
 inline constexpr int kThreads = kWarps * kWarp;
+inline constexpr int kFinishThreads = kFinishWarps * kWarp;
 inline constexpr int kBoxBytes = kStreamUnitBytes / 2;  // 8 rows
 
-// Between the blocks of a cluster, or within the block where there is no cluster.
-template <bool kCluster>
-__device__ void store_shared(uint32_t address, float value) {
-  if constexpr (kCluster) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-  } else {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-  }
+template <class T>
+struct StreamLaunch {
+  CUtensorMap map;
+  StreamOp<T> op;
+  StreamShape shape;
+};
+
+// A block's tiles are first, first + step, ...: the chip sweeps w in order.
+__device__ inline int block_tile(int i) {
+  return static_cast<int>(blockIdx.x) + i * static_cast<int>(gridDim.x);
 }
-template <bool kCluster>
-__device__ void arrive(uint32_t barrier) {
-  if constexpr (kCluster) {
-    arrive_at_remote_barrier(barrier);
-  } else {
-    arrive_at_barrier(barrier);
-  }
-}
-template <bool kCluster>
-__device__ void wait_for_ranks(uint32_t barrier, uint32_t parity) {
-  if constexpr (kCluster) {
-    wait_for_cluster_barrier(barrier, parity);
-  } else {
-    wait_for_barrier(barrier, parity);
-  }
+__device__ inline int block_tiles(const StreamTiles& tiles) {
+  const int step = static_cast<int>(gridDim.x);
+  return (tiles.count - static_cast<int>(blockIdx.x) + step - 1) / step;
 }
 
-// The pieces of w that one warp reads, in order. A block's tiles are cut along k into parts and
-// these into units; the warps take the units of a part in turn, and go on in the next part where
-// they stopped, so that all get the same share. `slice` numbers a warp's share of a part by its
-// first unit: the sums depend on k alone, not on which warp made them.
+// A tile is cut along k into units. The warps take them in turn, and go on in the next tile where
+// they stopped, so that all get the same share. A slice is what a warp takes of a tile, the units
+// slice, slice + kStreamWarps, ...: the sums depend on k alone, not on which warp made them.
+__device__ inline int slice_of_warp(int warp, int units_before) {
+  return (warp - units_before) & (kStreamWarps - 1);
+}
+
+// The pieces of w that one warp reads, in order.
+template <class T>
 class Cursor {
  public:
-  __device__ Cursor(const StreamShape& shape, int first_part, int warp, int tiles)
-      : shape_(shape), first_part_(first_part), warp_(warp), tiles_(tiles) {
-    enter();
+  __device__ Cursor(const StreamLaunch<T>& launch, int warp)
+      : units_(launch.shape.units),
+        together_(launch.shape.together),
+        tiles_(block_tiles(launch.op.tiles)),
+        warp_(warp) {
+    settle();
   }
-  __device__ bool done() const { return tile >= tiles_; }
-  __device__ int slice() const { return (warp_ - turn_) & (kStreamWarps - 1); }
-  __device__ bool has_unit() const { return unit < end_; }
-  __device__ void next_unit() { unit += kStreamWarps; }
-  __device__ void next_part() {
-    turn_ += end_ - begin_;
-    if (++part == shape_.parts / shape_.ranks) {
-      part = 0;
-      ++tile;
-    }
-    enter();
+  __device__ bool done() const { return first_ >= tiles_; }
+  __device__ int tile() const { return first_ + in_group_; }
+  __device__ int unit() const { return unit_; }
+  __device__ void next() {
+    if (++in_group_ < min(together_, tiles_ - first_)) return;
+    in_group_ = 0;
+    unit_ += kStreamWarps;
+    if (unit_ < units_) return;
+    next_group();
+    settle();
   }
-
-  int tile = 0;  // of the block's, counted
-  int part = 0;  // of the block's
-  int unit = 0;
 
  private:
-  __device__ void enter() {
-    begin_ = min((first_part_ + part) * shape_.units_per_part, shape_.units);
-    end_ = min(begin_ + shape_.units_per_part, shape_.units);
-    unit = begin_ + slice();
+  __device__ void next_group() {
+    first_ += together_;
+    units_before_ += units_;
+  }
+  // Goes on to a unit of this warp's.
+  __device__ void settle() {
+    for (; !done(); next_group()) {
+      unit_ = slice_of_warp(warp_, units_before_);
+      if (unit_ < units_) return;
+    }
   }
 
-  const StreamShape& shape_;
-  int first_part_;
-  int warp_;
+  int units_;
+  int together_;
   int tiles_;
-  int begin_ = 0;
-  int end_ = 0;
-  int turn_ = 0;
+  int warp_;
+  int first_ = 0;     // tile of the group, counted in the block
+  int in_group_ = 0;  // tile within it
+  int unit_ = 0;
+  int units_before_ = 0;
 };
 
-// What the threads of a block know of their place.
-struct Place {
-  int warp;
-  int lane;
-  int rank;        // in the cluster: the ranks share tiles and cut k
-  int first_tile;  // tiles first_tile, first_tile + tile_step, ...: the chip sweeps w in order
-  int tile_step;
-  int tiles;
-
-  __device__ Place(const StreamTiles& all, int ranks)
-      : warp(static_cast<int>(threadIdx.x) / kWarp),
-        lane(static_cast<int>(threadIdx.x) % kWarp),
-        rank(static_cast<int>(blockIdx.x) % ranks),
-        first_tile(static_cast<int>(blockIdx.x) / ranks),
-        tile_step(static_cast<int>(gridDim.x) / ranks),
-        tiles((all.count - first_tile + tile_step - 1) / tile_step) {}
-};
-
-// The ring of one streaming warp; lane 0 asks for the pieces. A finishing warp has none.
+// The ring of one streaming warp; lane 0 asks for the pieces.
+template <class T>
 class Ring {
  public:
-  __device__ Ring(const StreamShape& shape, const Place& place, const StreamTiles& tiles,
-                  const CUtensorMap* map, uint32_t shared)
-      : base_(shared + place.warp * shape.stages * kStreamUnitBytes),
-        barriers_(shared + shape.ring_barriers + place.warp * shape.stages * 8),
-        stages_(shape.stages),
-        place_(place),
-        tiles_(tiles),
-        map_(map),
+  __device__ Ring(const StreamLaunch<T>& launch, int warp, int lane, uint32_t shared)
+      : base_(shared + warp * launch.shape.stages * kStreamUnitBytes),
+        barriers_(shared + launch.shape.ring_barriers + warp * launch.shape.stages * 8),
+        stages_(launch.shape.stages),
+        lane_(lane),
+        launch_(launch),
         policy_(evict_first_policy()),
-        cursor_(shape, place.rank * (shape.parts / shape.ranks), place.warp,
-                place.warp < kStreamWarps ? place.tiles : 0) {
-    if (place.warp >= kStreamWarps) return;
-    if (place.lane == 0) prefetch_map(map);
-    if (place.lane < stages_) {
-      init_barrier(barriers_ + place.lane * 8, 1);
+        cursor_(launch, warp) {
+    if (lane == 0) prefetch_map(&launch.map);
+    if (lane < stages_) {
+      init_barrier(barriers_ + lane * 8, 1);
       publish_barriers();
     }
     __syncwarp();
-    skip_empty_parts();
     for (int i = 0; i < stages_; ++i) refill(i);
   }
 
@@ -145,32 +123,28 @@ class Ring {
   }
 
  private:
-  __device__ void skip_empty_parts() {
-    while (!cursor_.has_unit() && !cursor_.done()) cursor_.next_part();
-  }
   __device__ void refill(int stage) {
     if (cursor_.done()) return;
-    if (place_.lane == 0) {
+    if (lane_ == 0) {
+      const StreamTiles& tiles = launch_.op.tiles;
       const uint32_t barrier = barriers_ + stage * 8;
       const uint32_t to = base_ + stage * kStreamUnitBytes;
-      const int row = stream_tile_row(tiles_, place_.first_tile + cursor_.tile * place_.tile_step);
-      const int chunk = cursor_.unit * (kStreamUnitColumns / kStreamSwizzleColumns);
+      const int row = stream_tile_row(tiles, block_tile(cursor_.tile()));
+      const int chunk = cursor_.unit() * (kStreamUnitColumns / kStreamSwizzleColumns);
       arrive_and_expect(barrier, kStreamUnitBytes);
-      copy_box(to, map_, 0, row, chunk, barrier, policy_);
-      copy_box(to + kBoxBytes, map_, 0, row + tiles_.second, chunk, barrier, policy_);
+      copy_box(to, &launch_.map, 0, row, chunk, barrier, policy_);
+      copy_box(to + kBoxBytes, &launch_.map, 0, row + tiles.second, chunk, barrier, policy_);
     }
-    cursor_.next_unit();
-    skip_empty_parts();
+    cursor_.next();
   }
 
   uint32_t base_;
   uint32_t barriers_;
   int stages_;
-  const Place& place_;
-  const StreamTiles& tiles_;
-  const CUtensorMap* map_;
+  int lane_;
+  const StreamLaunch<T>& launch_;
   uint64_t policy_;
-  Cursor cursor_;
+  Cursor<T> cursor_;
   int stage_ = 0;
   uint32_t parity_ = 0;
 };

@@ -226,7 +226,7 @@ TYPED_TEST(StreamLinear, ManyTilesABlockAndAnOddNumberOfPieces) {
   }
 }
 
-// x is cut over the blocks of a cluster, of 2, 4 and 8.
+// x streams through a few places where it does not fit.
 TYPED_TEST(StreamLinear, LongRows) {
   using T = TypeParam;
   const int64_t shapes[][2] = {{264, 4096}, {600, 8192}, {200, 14336}, {136, 18944}, {72, 24576}};
@@ -244,9 +244,9 @@ TYPED_TEST(StreamLinear, LongRows) {
   }
 }
 
-// Many tiles for each cluster, so that the places for sums are used again: rows of w repeat, and so
-// must the results.
-TYPED_TEST(StreamLinear, ManyTilesACluster) {
+// Many tiles a block, so that the places for sums and for x are used again: rows of w repeat, and
+// so must the results.
+TYPED_TEST(StreamLinear, ManyTilesOfLongRows) {
   using T = TypeParam;
   constexpr int64_t kPeriod = 64;
   constexpr int64_t kRows = 90 * kPeriod + 8;
@@ -322,6 +322,8 @@ TYPED_TEST(StreamLinear, ARowDoesNotDependOnTheOthers) {
         const auto nine = this->run_linear(layer, w, 9, row);
         EXPECT_TRUE(same_bits(row_of(nine, 8), row_of(sixteen, row + 8)))
             << "[" << n << ", " << k << "] row " << row << " among nine";
+        EXPECT_TRUE(same_bits(row_of(eight, row), row_of(sixteen, row)) || !w.has_map)
+            << "[" << n << ", " << k << "] row " << row << " among sixteen";
         EXPECT_TRUE(row >= 5 || same_bits(row_of(five, row), row_of(eight, row)))
             << "[" << n << ", " << k << "] row " << row << " among five";
       }
@@ -528,7 +530,7 @@ TYPED_TEST(StreamLinear, QkvRotatesAndAppends) {
 }
 
 // Each launch needs what the one before wrote; started early, they must give the same bits. With
-// the longer rows, x is cut over the blocks of a cluster from 5 rows on.
+// the longer rows, x streams through a few places.
 TYPED_TEST(StreamLinear, OverlappedLaunchesGiveTheSameBits) {
   using T = TypeParam;
   constexpr int64_t kHidden = 512;
@@ -612,24 +614,27 @@ TEST(StreamLinearCost, WeightsOnce) {
   EXPECT_EQ(cost.flops, 2 * 4 * 48 * 64);
 }
 
-// Whatever k and m: everything fits, two stages are in flight, and two blocks of one kernel do not
-// fit a multiprocessor (the second would take work from another that has none).
+// Whatever k, m and the number of tiles: everything fits, two stages are in flight, x streams
+// through three places or stays, and two blocks of one kernel do not fit a multiprocessor (the
+// second would take work from another that has none).
 TEST(StreamShape, FitsSharedMemory) {
-  for (int64_t k = 64; k <= 49152; k += 64) {
-    for (int64_t m = 1; m <= (k <= 24576 ? kMaxStreamRows : 8); ++m) {
-      const StreamShape s = make_stream_shape(m, k);
-      SCOPED_TRACE(testing::Message() << "k " << k << " m " << m);
-      ASSERT_GT(s.shared_bytes, 114 << 10);
-      ASSERT_LE(s.shared_bytes, stream_shape::kMaxShared);
-      ASSERT_GE(s.stages, 2);
-      ASSERT_LE(s.ranks, s.parts);
-      ASSERT_GE(s.units_per_part * s.parts, s.units);
-      ASSERT_EQ(s.parts, make_stream_shape(m > 8 ? 16 : 8, k).parts);
-      ASSERT_EQ(s.sums % 16, 0);
-      ASSERT_EQ(s.ring_barriers % 8, 0);
+  for (int64_t k = 64; k <= 65536; k += 64) {
+    for (int64_t m = 1; m <= kMaxStreamRows; ++m) {
+      for (const int64_t tiles : {1, 2, 3, 60}) {
+        SCOPED_TRACE(testing::Message() << "k " << k << " m " << m << " tiles " << tiles);
+        const StreamShape s = make_stream_shape(m, k, tiles);
+        ASSERT_GT(s.shared_bytes, 114 << 10);
+        ASSERT_LE(s.shared_bytes, stream_shape::kMaxShared);
+        ASSERT_GE(s.stages, 2);
+        ASSERT_EQ(s.x_stays, s.x_slots >= s.chunks);
+        ASSERT_TRUE(s.x_stays ? s.together == 1 : s.x_slots >= 3);
+        ASSERT_GE(int64_t{s.chunks} * kStreamChunkColumns, k);
+        ASSERT_EQ(s.x % 128, 0);
+        ASSERT_EQ(s.sums % 16, 0);
+        ASSERT_EQ(s.ring_barriers % 8, 0);
+      }
     }
   }
-  EXPECT_EQ(make_stream_shape(16, 49152).shared_bytes, 0);
 }
 
 }  // namespace
