@@ -45,6 +45,14 @@ __device__ inline void copy_box(uint32_t shared, const CUtensorMap* map, int x, 
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
       : "memory");
 }
+__device__ inline void copy_box(uint32_t shared, const CUtensorMap* map, int x, int y, int z,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2,%3,%4}], [%5];" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
 /// Brings the map itself near, so that the first box does not wait for it.
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -62,6 +62,12 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
 /// Whether m rows of k columns fit the shared memory of launch_stream_sm90a.
 [[nodiscard]] bool stream_sm90a_fits(int64_t m, int64_t k);
 
+/// Up to kMaxStreamRows rows; `norm` is null. Requires sm_90 exactly. kGateUp: n a multiple of 16;
+/// kQkv: head_dim divides 128.
+template <class T>
+void launch_stream_wide_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
+                              cudaStream_t stream);
+
 /// Runs on every device that is compiled for.
 template <class T>
 void launch_stream_general(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
