@@ -30,6 +30,9 @@ namespace triptych {
 
 namespace {
 
+/// Products of more rows go to cuBLASLt.
+constexpr int64_t kMaxStreamedRows = kMaxStreamNormRows;
+
 template <class T>
 class CudaOps final : public DeviceOps {
  public:
@@ -152,7 +155,7 @@ class CudaOps final : public DeviceOps {
     const int64_t rows = q.rows;
     const WeightView parts[] = {weights.q, weights.k, weights.v};
     const WeightView all = joined(parts);
-    if (weights.extras.q_norm == nullptr && streamed(all).weight) {
+    if (weights.extras.q_norm == nullptr && step_.paged() && rows <= streamed(all).max_rows) {
       const StreamQkvArgs<T> args{.input = stream_input(in),
                                   .w = &*streamed(all).weight,
                                   .bias = vector(weights.extras.q_bias),
@@ -195,7 +198,7 @@ class CudaOps final : public DeviceOps {
                      Tensor scratch, Tensor y) override {
     const WeightView parts[] = {gate, up};
     const WeightView both = joined(parts);
-    if (streamed(both).weight) {
+    if (y.rows <= streamed(both).max_rows) {
       const StreamGateUpArgs<T> args{
           .input = stream_input(in), .w = &*streamed(both).weight, .y = data(y), .order = order()};
       if (stream_gate_up_supports(args)) {
@@ -296,7 +299,7 @@ class CudaOps final : public DeviceOps {
     made.weight = *std::move(weight);
     // The requirements do not depend on where the operands are, if they are aligned.
     T* const anywhere = const_cast<T*>(matrix(w));
-    for (const int64_t rows : {int64_t{8}, kMaxStreamNormRows, kMaxStreamRows}) {
+    for (const int64_t rows : {int64_t{8}, kMaxStreamedRows}) {
       StreamLinearArgs<T> args{
           .input = {anywhere, rows, nullptr, 0.0f}, .w = &*made.weight, .y = anywhere};
       if (stream_linear_supports(args)) made.max_rows = rows;

@@ -91,8 +91,8 @@ struct StreamGateUpArgs {
 
 /// Whether these can run; the error says which requirement fails. On sm_90, x of up to
 /// kMaxStreamNormRows rows must fit the shared memory of eight blocks if m <= 8 or with a norm:
-/// every m up to k = 24576, m <= 8 up to twice that. More rows: head_dim divides 128, and n of gate
-/// and up is a multiple of 16.
+/// every m up to k = 24576, m <= 8 up to twice that. More than 32 rows with rotated halves:
+/// head_dim is a multiple of 32.
 template <class T>
 [[nodiscard]] Status stream_linear_supports(const StreamLinearArgs<T>& args);
 template <class T>

@@ -21,8 +21,7 @@ namespace {
 
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() / 2;  // of n and k
 constexpr int kGroupRows = 8;                                            // rows of a box
-constexpr int64_t kMinWideRows = 9;
-constexpr int64_t kWideTileRows = 128;  // or a multiple of it
+constexpr int64_t kMinWideRows = kMaxStreamNormRows + 1;
 
 struct Architecture {
   int major = 0;
@@ -57,7 +56,7 @@ Status make_map(StreamWeight<T>& w) {
   return {};
 }
 
-// The wide kernels read x again for each tile of w: with few rows, those that keep it are faster.
+// The wide kernels read x again for each tile of w; with few rows, x is kept in shared memory.
 template <class T>
 bool is_wide(const StreamInput<T>& input, const StreamWeight<T>& w) {
   return w.has_map && input.norm == nullptr && input.m >= kMinWideRows;
@@ -100,23 +99,20 @@ StreamOp<T> make_op(const StreamInput<T>& input, const StreamWeight<T>& w) {
 // Pairs of neighbouring rows.
 StreamTiles plain_tiles(int64_t n) {
   const auto count = static_cast<int32_t>((n + kStreamTileRows - 1) / kStreamTileRows);
-  return {count, count, 0, kStreamTileRows, kGroupRows};
+  return {count, count, 0, kStreamTileRows, kGroupRows, false};
 }
 // Pairs (i, i + half) of each of the n / (2 half) groups of rows.
 StreamTiles split_tiles(int64_t n, int64_t half) {
   const auto per_group = static_cast<int32_t>((half + kGroupRows - 1) / kGroupRows);
   const auto groups = static_cast<int32_t>(n / (2 * half));
-  return {groups * per_group, per_group, static_cast<int32_t>(2 * half), kGroupRows,
-          static_cast<int32_t>(half)};
+  return {groups * per_group,         per_group, static_cast<int32_t>(2 * half), kGroupRows,
+          static_cast<int32_t>(half), true};
 }
 
 template <class T>
 bool wide_qkv(const StreamQkvArgs<T>& args) {
-  return is_wide(args.input, *args.w) && kWideTileRows % args.kv.head_dim == 0;
-}
-template <class T>
-bool wide_gate_up(const StreamGateUpArgs<T>& args) {
-  return is_wide(args.input, *args.w) && args.w->n % (2 * kGroupRows) == 0;
+  return is_wide(args.input, *args.w) && (args.rope_kind == RopeKind::kInterleaved ||
+                                          stream_wide_fits(args.input.m, args.kv.head_dim));
 }
 
 template <class T>
@@ -187,7 +183,7 @@ Status stream_qkv_supports(const StreamQkvArgs<T>& args) {
     return fail(ErrorCode::kUnsupported, "stream_linear: the cache must be paged");
   }
   if (args.input.m > kMaxStreamNormRows && !wide_qkv(args)) {
-    return unsupported("head_dim must divide 128 for more than 16 rows", kv.head_dim);
+    return unsupported("head_dim must be a multiple of 32 for more than 32 rows", kv.head_dim);
   }
   if (args.q_out == nullptr || kv.k == nullptr || kv.v == nullptr || args.positions == nullptr ||
       args.row_sequences == nullptr || args.inv_freq == nullptr || !is_aligned(args.q_out) ||
@@ -205,9 +201,6 @@ Status stream_gate_up_supports(const StreamGateUpArgs<T>& args) {
   if (!input.has_value()) return input;
   if (args.y == nullptr || !is_aligned(args.y)) {
     return fail(ErrorCode::kUnsupported, "stream_linear: y must be set and aligned to 16 bytes");
-  }
-  if (args.input.m > kMaxStreamNormRows && !wide_gate_up(args)) {
-    return unsupported("rows of w must be a multiple of 16 for more than 16 rows of x", args.w->n);
   }
   return {};
 }
@@ -244,7 +237,7 @@ void launch_stream_gate_up(const StreamGateUpArgs<T>& args, cudaStream_t stream)
   StreamOp<T> op = make_op(args.input, *args.w);
   op.tiles = split_tiles(args.w->n, args.w->n / 2);
   op.y = args.y;
-  launch(op, StreamEpilogue::kGateUp, *args.w, wide_gate_up(args), args.order, stream);
+  launch(op, StreamEpilogue::kGateUp, *args.w, is_wide(args.input, *args.w), args.order, stream);
 }
 
 template <class T>

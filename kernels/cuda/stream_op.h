@@ -31,6 +31,8 @@ struct StreamTiles {
   int32_t group_rows = 0;
   int32_t step = 0;
   int32_t second = 0;
+  /// Pair p is the p-th row of each group, or else the rows 2p and 2p + 1 of the tile.
+  bool split = false;
 };
 
 /// One product with what stands before and after it. Fields that an epilogue does not name are not
@@ -62,11 +64,14 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
 /// Whether m rows of k columns fit the shared memory of launch_stream_sm90a.
 [[nodiscard]] bool stream_sm90a_fits(int64_t m, int64_t k);
 
-/// Up to kMaxStreamRows rows; `norm` is null. Requires sm_90 exactly. kGateUp: n a multiple of 16;
-/// kQkv: head_dim divides 128.
+/// Up to kMaxStreamRows rows; `norm` is null. Of `tiles` only `split` is read. Requires sm_90
+/// exactly and stream_wide_fits.
 template <class T>
 void launch_stream_wide_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
                               cudaStream_t stream);
+
+/// Whether pairs that lie half a head apart fall into one tile of launch_stream_wide_sm90a.
+[[nodiscard]] bool stream_wide_fits(int64_t m, int64_t head_dim);
 
 /// Runs on every device that is compiled for.
 template <class T>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers of 9 to 128 rows of input as it is; those of fewer rows and with a norm are in
+// Linear layers of up to 128 rows of input as it is. Those with a norm are in
 // stream_linear_cuda_test.cpp.
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include "kernels/common/cuda_handles.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/stream_linear.h"
+#include "kernels/cuda/stream_op.h"
 #include "kernels/cuda/stream_wide_shape.h"
 #include "tests/support/gpu_test.h"
 #include "tests/support/stream_layer.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr int64_t kRows = kMaxStreamRows;
 /// The first and last of each bucket, and some between.
-constexpr int64_t kEveryBucket[] = {9, 16, 17, 31, 32, 33, 64, 65, 100, 128};
+constexpr int64_t kEveryBucket[] = {1, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100, 128};
 
 template <class T>
 class StreamWide : public GpuTest {
@@ -41,7 +42,19 @@ class StreamWide : public GpuTest {
     const StreamLinearArgs<T> args{
         .input = layer.input(m, first_row), .w = &layer.weight, .y = y.data()};
     EXPECT_TRUE(stream_linear_supports(args).has_value());
-    launch_stream_linear(args, stream_.get());
+    if (m > kMaxStreamNormRows) {
+      launch_stream_linear(args, stream_.get());
+    } else {  // where other kernels are chosen
+      StreamOp<T> op;
+      op.x = args.input.x;
+      op.m = static_cast<int32_t>(m);
+      op.n = static_cast<int32_t>(layer.n);
+      op.k = static_cast<int32_t>(layer.k);
+      op.w = layer.weight.data;
+      op.y = y.data();
+      launch_stream_wide_sm90a(op, StreamEpilogue::kLinear, LaunchOrder::kAfterPrevious,
+                               stream_.get());
+    }
     return to_host(y);
   }
   Stream stream_;
@@ -56,7 +69,7 @@ TYPED_TEST(StreamWide, EveryNumberOfRows) {
     SCOPED_TRACE(testing::Message() << "[" << n << ", " << k << "]");
     const Layer<T> layer(n, k, false, 1.0, kRows);
     const auto want = layer.sums();
-    for (int64_t m = 9; m <= kRows; m += n < 100 || m == kRows - 1 ? 1 : m % 3 + 1) {
+    for (int64_t m = 1; m <= kRows; m += n < 100 || m == kRows - 1 ? 1 : m % 3 + 1) {
       expect_sums(this->run_linear(layer, m), want, m, n);
       if (testing::Test::HasFailure()) return;
     }
@@ -101,7 +114,7 @@ TYPED_TEST(StreamWide, AddsToTheResidual) {
 TYPED_TEST(StreamWide, ARowDoesNotDependOnTheOthers) {
   using T = TypeParam;
   const int64_t shapes[][2] = {{136, 320}, {2200, 576}, {264, 4096}, {200, 14336}};
-  const int64_t buckets[][2] = {{9, 16}, {17, 32}, {33, 64}, {65, 128}};
+  const int64_t buckets[][2] = {{1, 8}, {9, 16}, {17, 32}, {33, 64}, {65, 128}};
   for (const auto& [n, k] : shapes) {
     const Layer<T> layer(n, k, false, 1.0, kRows);
     for (const auto& [few, many] : buckets) {
@@ -120,7 +133,7 @@ TYPED_TEST(StreamWide, ARowDoesNotDependOnTheOthers) {
 
 TYPED_TEST(StreamWide, GateUp) {
   using T = TypeParam;
-  const int64_t shapes[][2] = {{16, 64}, {48, 128}, {208, 256}, {1552, 576}, {5648, 192}};
+  const int64_t shapes[][2] = {{8, 64}, {24, 128}, {208, 256}, {1560, 576}, {5640, 192}};
   for (const auto& [n, k] : shapes) {
     SCOPED_TRACE(testing::Message() << "[" << n << ", " << k << "]");
     const int64_t columns = n / 2;
@@ -148,6 +161,8 @@ TYPED_TEST(StreamWide, QkvRotatesAndAppends) {
                              {4, 2, 128, 256, 16, RopeKind::kInterleaved, false},
                              {5, 1, 128, 64, 16, RopeKind::kHalfSplit, true},
                              {3, 1, 16, 64, 16, RopeKind::kHalfSplit, true},
+                             {2, 2, 48, 192, 16, RopeKind::kHalfSplit, false},
+                             {3, 3, 48, 192, 32, RopeKind::kInterleaved, true},
                              {9, 3, 64, 576, 16, RopeKind::kHalfSplit, true}};
   for (const QkvShape& shape : shapes) {
     SCOPED_TRACE(testing::Message() << shape.num_q_heads << " heads of " << shape.head_dim);
@@ -155,6 +170,7 @@ TYPED_TEST(StreamWide, QkvRotatesAndAppends) {
     const auto sums = c.layer.sums();
     const auto before = random_values<T>(13, c.cache_size(), 0.0, 1.0);
     for (const int64_t m : kEveryBucket) {
+      if (m > 32 && shape.kind == RopeKind::kHalfSplit && shape.head_dim % 32 != 0) continue;
       c.run_and_check(c.layer.weight, m, sums, before, this->stream_.get());
       if (testing::Test::HasFailure()) return;
     }
@@ -170,7 +186,7 @@ TYPED_TEST(StreamWide, OverlappedLaunchesGiveTheSameBits) {
   for (const int64_t intermediate : {2048, 14336}) {
     const Layer<T> up(2 * intermediate, kHidden, false, deviation(kHidden));
     const Layer<T> down(kHidden, intermediate, false, deviation(intermediate));
-    for (const int64_t m : {9, 32, 64, 128}) {
+    for (const int64_t m : {17, 32, 64, 128}) {
       SCOPED_TRACE(testing::Message() << "intermediate " << intermediate << " m " << m);
       std::vector<T> results[2];
       for (const LaunchOrder order : {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {
@@ -209,16 +225,9 @@ TYPED_TEST(StreamWide, SaysWhatItCannotDo) {
   const auto reason = [](const auto& result) {
     return result.has_value() ? std::string("supported") : result.error().message;
   };
-  const StreamWeight<T> odd = make_stream_weight<T>(memory.data(), 24, 64).value();
-  StreamGateUpArgs<T> gate_up{
-      .input = {.x = memory.data(), .m = 16}, .w = &odd, .y = memory.data()};
-  EXPECT_EQ(reason(stream_gate_up_supports(gate_up)), "supported");
-  gate_up.input.m = 17;
-  EXPECT_NE(reason(stream_gate_up_supports(gate_up)).find("16 for more than 16 rows"),
-            std::string::npos);
   const StreamWeight<T> w = make_stream_weight<T>(memory.data(), 3 * 48, 64).value();
   StreamQkvArgs<T> qkv;
-  qkv.input = {.x = memory.data(), .m = 17};
+  qkv.input = {.x = memory.data(), .m = 33};
   qkv.w = &w;
   qkv.num_q_heads = 1;
   qkv.kv.num_kv_heads = 1;
@@ -226,31 +235,58 @@ TYPED_TEST(StreamWide, SaysWhatItCannotDo) {
   qkv.kv.page_size = 16;
   const DeviceBuffer<int32_t> pages(1);
   qkv.kv.page_table = pages.data();
-  EXPECT_NE(reason(stream_qkv_supports(qkv)).find("divide 128"), std::string::npos);
+  EXPECT_NE(reason(stream_qkv_supports(qkv)).find("32 for more than 32"), std::string::npos);
 }
 
-// Every stage of every tile is some block's, and no cluster is without work.
-TEST(WideSplit, CoversTheMatrix) {
-  for (const int most : {132, 66, 7}) {
-    const int clusters[4] = {most, most / 2, most / 4, most / 8};
-    for (int64_t tiles = 1; tiles < 300; tiles += 7) {
-      for (int64_t stages = 1; stages < 230; ++stages) {
-        const WideSplit s = choose_wide_split(tiles, stages, clusters);
-        ASSERT_GE(s.ranks, 1);
-        ASSERT_LE(s.ranks, kMaxWideRanks);
-        ASSERT_GE(s.ranks * s.stages_per_rank, stages);
-        ASSERT_LE(s.clusters, tiles);
-        ASSERT_LE(s.clusters * s.ranks, most);
+template <int kRows>
+void expect_cover(const WideTask& task, const int (&clusters)[kWideRankChoices]) {
+  SCOPED_TRACE(testing::Message() << "[" << task.n << ", " << task.k << "] rows " << kRows);
+  const WideShape s = make_wide_shape<kRows>(task, clusters);
+  const int groups = WideConfig<kRows>::kGroups;
+  ASSERT_GE(s.ring_stages, 3);
+  ASSERT_LE(s.ring_stages, kMaxWideStages);
+  ASSERT_LE(s.shared_bytes, wide_shape::kMaxShared);
+  ASSERT_EQ(s.stage_bytes % 1024, 0);
+  ASSERT_GE(s.ranks * s.stages_per_rank * s.pieces * 64, task.k);
+  ASSERT_LE(s.clusters, s.tiles.count);
+  ASSERT_LE(s.clusters, clusters[s.ranks / 2]);
+  ASSERT_GE(int64_t{s.tiles.count} * groups * s.box_rows, task.n);
+}
+// Whatever n and k: the tiles cover w, everything fits, and three stages are in flight.
+TEST(WideShape, CoversTheMatrix) {
+  const int clusters[kWideRankChoices] = {132, 66, 30};
+  for (int64_t n = 8; n <= 60000; n = n * 9 / 8 / 8 * 8 + 8) {
+    for (int64_t k = 64; k <= 32768; k += k < 1024 ? 64 : 1792) {
+      for (const bool split : {false, true}) {
+        const WideTask task = {n, k, split, n / 2};
+        expect_cover<8>(task, clusters);
+        expect_cover<16>(task, clusters);
+        expect_cover<32>(task, clusters);
+        expect_cover<64>(task, clusters);
+        expect_cover<128>(task, clusters);
+        if (testing::Test::HasFailure()) return;
       }
     }
   }
 }
-TEST(WideSplit, FillsTheDevice) {
-  const int clusters[4] = {132, 66, 32, 16};
-  EXPECT_EQ(choose_wide_split(32, 32, clusters).ranks, 4);   // one tile of a quarter of k each
-  EXPECT_EQ(choose_wide_split(224, 32, clusters).ranks, 4);  // seven
-  EXPECT_EQ(choose_wide_split(1002, 32, clusters).ranks, 1);
-  EXPECT_EQ(choose_wide_split(1, 1, clusters).ranks, 1);
+TEST(WideShape, PairsOfAHeadShareATile) {
+  const int clusters[kWideRankChoices] = {132, 66, 30};
+  for (const int64_t head_dim : {16, 32, 48, 64, 96, 128, 256}) {
+    const WideShape s = make_wide_shape<32>({40 * head_dim, 1024, true, head_dim / 2}, clusters);
+    EXPECT_EQ(head_dim / 2 % s.tiles.step, 0);
+    EXPECT_EQ(s.tiles.count * s.tiles.step * 2, 40 * head_dim);
+    EXPECT_EQ(stream_wide_fits(64, head_dim),
+              make_wide_shape<64>({40 * head_dim, 1024, true, head_dim / 2}, clusters).ranks > 0);
+  }
+}
+TEST(WideShape, BlocksGetTheSameShare) {
+  const int clusters[kWideRankChoices] = {132, 66, 30};
+  const WideShape gate_up = make_wide_shape<32>({28672, 4096, true, 14336}, clusters);
+  EXPECT_LE(gate_up.tiles.count, 2 * gate_up.clusters);
+  EXPECT_GE(gate_up.tiles.count, 2 * gate_up.clusters - 8);
+  const WideShape down = make_wide_shape<32>({4096, 14336, false, 0}, clusters);
+  EXPECT_EQ(down.tiles.count, down.clusters);
+  EXPECT_GE(down.clusters * down.ranks, 120);
 }
 
 }  // namespace

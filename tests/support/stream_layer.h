@@ -64,6 +64,7 @@ template <class T>
 DeviceBuffer<T> poisoned(int64_t count) {
   DeviceBuffer<T> buffer(static_cast<size_t>(count));
   TRIPTYCH_CUDA_CHECK(cudaMemset(buffer.data(), 0xFF, buffer.size_bytes()));
+  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // the tests' streams do not wait for it
   return buffer;
 }
 template <class T>
