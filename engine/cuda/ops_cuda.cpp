@@ -30,9 +30,6 @@ namespace triptych {
 
 namespace {
 
-/// Products of more rows go to cuBLASLt.
-constexpr int64_t kMaxStreamedRows = kMaxStreamNormRows;
-
 template <class T>
 class CudaOps final : public DeviceOps {
  public:
@@ -52,8 +49,8 @@ class CudaOps final : public DeviceOps {
     for (const LayerWeights& w : weights.layers) {
       const WeightView qkv[] = {resident(w.q), resident(w.k), resident(w.v)};
       const WeightView gate_up[] = {resident(w.gate), resident(w.up)};
-      norm_rows_ = std::min({norm_rows_, streamed(joined(qkv)).max_norm_rows,
-                             streamed(joined(gate_up)).max_norm_rows});
+      fused_rows_ = std::min(
+          {fused_rows_, streamed(joined(qkv)).max_rows, streamed(joined(gate_up)).max_rows});
     }
     TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for the copies above
   }
@@ -155,8 +152,10 @@ class CudaOps final : public DeviceOps {
     const int64_t rows = q.rows;
     const WeightView parts[] = {weights.q, weights.k, weights.v};
     const WeightView all = joined(parts);
-    if (weights.extras.q_norm == nullptr && step_.paged() && rows <= streamed(all).max_rows) {
-      const StreamQkvArgs<T> args{.input = stream_input(in),
+    const bool plain =
+        weights.extras.q_norm == nullptr && step_.paged() && config_.head_dim % 16 == 0;
+    if (plain && norms_inside(rows)) {
+      const StreamQkvArgs<T> args{.input = normed(in),
                                   .w = &*streamed(all).weight,
                                   .bias = vector(weights.extras.q_bias),
                                   .q_out = data(q),
@@ -167,14 +166,12 @@ class CudaOps final : public DeviceOps {
                                   .inv_freq = inv_freq_.data(),
                                   .rope_kind = config_.rope_kind,
                                   .order = order()};
-      if (stream_qkv_supports(args)) {
-        run([&] { launch_stream_qkv(args, stream()); },
-            [&] {
-              name_ = "qkv_" + std::string(stream_linear_name(*args.w, rows));
-              return kernel(name_, all.bytes() + in.residual.bytes() + scratch.bytes());
-            });
-        return;
-      }
+      run([&] { launch_stream_qkv(args, stream()); },
+          [&] {
+            name_ = "qkv_" + std::string(stream_linear_name(*args.w, rows));
+            return kernel(name_, all.bytes() + in.residual.bytes() + scratch.bytes());
+          });
+      return;
     }
     fused_product(in, all, scratch);
     if (step_.paged()) {
@@ -198,20 +195,18 @@ class CudaOps final : public DeviceOps {
                      Tensor scratch, Tensor y) override {
     const WeightView parts[] = {gate, up};
     const WeightView both = joined(parts);
-    if (y.rows <= streamed(both).max_rows) {
-      const StreamGateUpArgs<T> args{
-          .input = stream_input(in), .w = &*streamed(both).weight, .y = data(y), .order = order()};
-      if (stream_gate_up_supports(args)) {
-        run([&] { launch_stream_gate_up(args, stream()); },
-            [&] {
-              name_ = "gate_up_" + std::string(stream_linear_name(*args.w, y.rows));
-              return kernel(name_, both.bytes() + in.residual.bytes() + y.bytes());
-            });
-        return;
-      }
+    if (!norms_inside(y.rows)) {
+      fused_product(in, both, scratch);
+      swiglu_rows(data(scratch), data(scratch) + y.columns, 2 * y.columns, y);
+      return;
     }
-    fused_product(in, both, scratch);
-    swiglu_rows(data(scratch), data(scratch) + y.columns, 2 * y.columns, y);
+    const StreamGateUpArgs<T> args{
+        .input = normed(in), .w = &*streamed(both).weight, .y = data(y), .order = order()};
+    run([&] { launch_stream_gate_up(args, stream()); },
+        [&] {
+          name_ = "gate_up_" + std::string(stream_linear_name(*args.w, y.rows));
+          return kernel(name_, both.bytes() + in.residual.bytes() + y.bytes());
+        });
   }
 
   void gather_sampled(Tensor x, Tensor y) override {
@@ -283,12 +278,11 @@ class CudaOps final : public DeviceOps {
   }
 
   /// Whether fused products of so many rows take the norm of their input themselves.
-  bool norms_inside(int64_t rows) const { return rows <= norm_rows_; }
+  bool norms_inside(int64_t rows) const { return rows <= fused_rows_; }
 
   struct Streamed {
     std::optional<StreamWeight<T>> weight;
     int64_t max_rows = 0;  // that the streaming kernels take; 0: none
-    int64_t max_norm_rows = 0;
   };
   const Streamed& streamed(const WeightView& w) {
     const auto found = streamed_.find({w.data, w.rows});
@@ -299,21 +293,16 @@ class CudaOps final : public DeviceOps {
     made.weight = *std::move(weight);
     // The requirements do not depend on where the operands are, if they are aligned.
     T* const anywhere = const_cast<T*>(matrix(w));
-    for (const int64_t rows : {int64_t{8}, kMaxStreamedRows}) {
-      StreamLinearArgs<T> args{
+    for (const int64_t rows : {kMaxStreamRows / 2, kMaxStreamRows}) {
+      const StreamLinearArgs<T> args{
           .input = {anywhere, rows, nullptr, 0.0f}, .w = &*made.weight, .y = anywhere};
       if (stream_linear_supports(args)) made.max_rows = rows;
-      args.input.norm = anywhere;
-      if (stream_linear_supports(args)) made.max_norm_rows = rows;
     }
     return made;
   }
 
-  /// What a fused product reads: the residual and the norm's weight, or what fused_norm made.
-  StreamInput<T> stream_input(const NormedInput& in) const {
-    const int64_t rows = in.residual.rows;
-    if (!norms_inside(rows)) return {data(in.normed), rows, nullptr, 0.0f};
-    return {data(in.residual), rows, vector(in.weight), eps_};
+  StreamInput<T> normed(const NormedInput& in) const {
+    return {data(in.residual), in.residual.rows, vector(in.weight), eps_};
   }
 
   void product(Tensor x, const WeightView& w, Tensor y, bool accumulate) {
@@ -355,7 +344,7 @@ class CudaOps final : public DeviceOps {
   /// y = in W^T, wherever the norm is taken.
   void fused_product(const NormedInput& in, const WeightView& w, Tensor y) {
     if (norms_inside(y.rows)) {
-      stream_product(stream_input(in), w, y, false);
+      stream_product(normed(in), w, y, false);
     } else {
       product(in.normed, w, y, false);
     }
@@ -538,7 +527,7 @@ class CudaOps final : public DeviceOps {
   DeviceBuffer<std::byte> sample_workspace_;
   Gemm gemm_;
   std::map<std::pair<const std::byte*, int64_t>, Streamed> streamed_;  // by place and rows
-  int64_t norm_rows_ = kMaxStreamNormRows;
+  int64_t fused_rows_ = kMaxStreamRows;
   std::string name_;
 };
 

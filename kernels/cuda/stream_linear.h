@@ -18,10 +18,11 @@
 
 namespace triptych {
 
-/// Most rows of x that these kernels take. More than kMaxStreamNormRows are for sm_90, and come
-/// without a norm: launch_rms_norm (kernels/rms_norm.h) before, which such a launch overlaps.
-inline constexpr int64_t kMaxStreamRows = 128;
-inline constexpr int64_t kMaxStreamNormRows = 16;
+/// Most rows of x that these kernels take on every device and with a norm.
+inline constexpr int64_t kMaxStreamRows = 16;
+/// Most rows of x as it is on sm_90. launch_rms_norm (kernels/rms_norm.h) makes the norm before;
+/// with LaunchOrder::kOverlapPrevious the weights come in beside it.
+inline constexpr int64_t kMaxWideStreamRows = 128;
 
 /// A row-major weight matrix [n, k] of T on the device, prepared for streaming. Keeps no memory:
 /// `data` stays the caller's. T is __half or __nv_bfloat16.
@@ -44,7 +45,7 @@ template <class T>
 template <class T>
 struct StreamInput {
   const T* x = nullptr;     ///< [m, k], back to back, aligned to 16 bytes.
-  int64_t m = 0;            ///< 1 to kMaxStreamRows, with a norm to kMaxStreamNormRows.
+  int64_t m = 0;            ///< 1 to kMaxStreamRows; without a norm, on sm_90, kMaxWideStreamRows.
   const T* norm = nullptr;  ///< [k]; null: x as it is.
   float eps = 0.0f;
 };
@@ -90,7 +91,7 @@ struct StreamGateUpArgs {
 };
 
 /// Whether these can run; the error says which requirement fails. On sm_90, x of up to
-/// kMaxStreamNormRows rows must fit the shared memory of eight blocks if m <= 8 or with a norm:
+/// kMaxStreamRows rows must fit the shared memory of eight blocks if m <= 8 or with a norm:
 /// every m up to k = 24576, m <= 8 up to twice that. More than 32 rows with rotated halves:
 /// head_dim is a multiple of 32.
 template <class T>

@@ -15,13 +15,14 @@
 #include "kernels/cuda/stream_linear.h"
 #include "kernels/cuda/stream_maps.h"
 #include "kernels/cuda/stream_op.h"
+#include "kernels/cuda/stream_wide.h"
 
 namespace triptych {
 namespace {
 
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() / 2;  // of n and k
 constexpr int kGroupRows = 8;                                            // rows of a box
-constexpr int64_t kMinWideRows = kMaxStreamNormRows + 1;
+constexpr int64_t kMinWideRows = kMaxStreamRows + 1;
 
 struct Architecture {
   int major = 0;
@@ -67,10 +68,10 @@ Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
   if (w == nullptr || w->data == nullptr) {
     return fail(ErrorCode::kUnsupported, "stream_linear: w is not set");
   }
-  if (input.m < 1 || input.m > kMaxStreamRows) {
+  if (input.m < 1 || input.m > kMaxWideStreamRows) {
     return unsupported("m must be 1 to 128", input.m);
   }
-  if (input.m > kMaxStreamNormRows && (!w->has_map || input.norm != nullptr)) {
+  if (input.m > kMaxStreamRows && (!w->has_map || input.norm != nullptr)) {
     return unsupported("m must be 1 to 16 with a norm and on devices other than sm_90", input.m);
   }
   if (input.x == nullptr || !is_aligned(input.x) || !is_aligned(input.norm)) {
@@ -182,7 +183,7 @@ Status stream_qkv_supports(const StreamQkvArgs<T>& args) {
   if (kv.page_table == nullptr || kv.page_size <= 0) {
     return fail(ErrorCode::kUnsupported, "stream_linear: the cache must be paged");
   }
-  if (args.input.m > kMaxStreamNormRows && !wide_qkv(args)) {
+  if (args.input.m > kMaxStreamRows && !wide_qkv(args)) {
     return unsupported("head_dim must be a multiple of 32 for more than 32 rows", kv.head_dim);
   }
   if (args.q_out == nullptr || kv.k == nullptr || kv.v == nullptr || args.positions == nullptr ||

@@ -64,15 +64,6 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
 /// Whether m rows of k columns fit the shared memory of launch_stream_sm90a.
 [[nodiscard]] bool stream_sm90a_fits(int64_t m, int64_t k);
 
-/// Up to kMaxStreamRows rows; `norm` is null. Of `tiles` only `split` is read. Requires sm_90
-/// exactly and stream_wide_fits.
-template <class T>
-void launch_stream_wide_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
-                              cudaStream_t stream);
-
-/// Whether pairs that lie half a head apart fall into one tile of launch_stream_wide_sm90a.
-[[nodiscard]] bool stream_wide_fits(int64_t m, int64_t head_dim);
-
 /// Runs on every device that is compiled for.
 template <class T>
 void launch_stream_general(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,

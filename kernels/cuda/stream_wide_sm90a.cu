@@ -22,6 +22,7 @@
 #include "kernels/cuda/shared_limit.h"
 #include "kernels/cuda/stream_epilogue.cuh"
 #include "kernels/cuda/stream_maps.h"
+#include "kernels/cuda/stream_wide.h"
 #include "kernels/cuda/stream_wide_shape.h"
 
 namespace triptych {

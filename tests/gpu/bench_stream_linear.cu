@@ -58,17 +58,17 @@ struct Operands {
   DeviceBuffer<float> inv_freq;
 
   explicit Operands(const Bench& bench)
-      : hidden(kMaxStreamRows * kHidden),
-        normed(kMaxStreamRows * kHidden),
-        q(kMaxStreamRows * kHidden),
-        act(kMaxStreamRows * kIntermediate),
-        wide(kMaxStreamRows * kVocab),
+      : hidden(kMaxWideStreamRows * kHidden),
+        normed(kMaxWideStreamRows * kHidden),
+        q(kMaxWideStreamRows * kHidden),
+        act(kMaxWideStreamRows * kIntermediate),
+        wide(kMaxWideStreamRows * kVocab),
         norm(upload(std::vector<__half>(kHidden, __float2half(kGain)))),
-        keys(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
-        values(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
+        keys(kMaxWideStreamRows * kPageSize * kKvHeads * kHeadDim),
+        values(kMaxWideStreamRows * kPageSize * kKvHeads * kHeadDim),
         inv_freq(upload(rope_inverse_frequencies(500000.0, kHeadDim, {}))) {
     std::vector<int32_t> rows;
-    for (int32_t i = 0; i < kMaxStreamRows; ++i) rows.push_back(i);
+    for (int32_t i = 0; i < kMaxWideStreamRows; ++i) rows.push_back(i);
     positions = upload(rows);
     sequences = upload(rows);
     pages = upload(rows);
@@ -197,7 +197,7 @@ TRIPTYCH_BENCH(stream_linear) {
         };
       };
       const std::string text = text_of(shape, m);
-      if (m <= kMaxStreamNormRows && shape.kind != Kind::kResidual) {
+      if (m <= kMaxStreamRows && shape.kind != Kind::kResidual) {
         bench.row("stream_linear of a norm", text, cost_of(shape, m), sets,
                   call(true, LaunchOrder::kAfterPrevious));
         bench.row("stream_linear of a norm, ov.", text, cost_of(shape, m), sets,
@@ -254,7 +254,7 @@ TRIPTYCH_BENCH(stream_linear_step) {
         return first ? LaunchOrder::kAfterPrevious : others;
       };
       for (const bool inside : {true, false}) {
-        if (inside && m > kMaxStreamNormRows) continue;
+        if (inside && m > kMaxStreamRows) continue;
         const auto product = [&](const Shape& shape, const StreamWeight<__half>& w, bool first,
                                  cudaStream_t stream) {
           operands.run(shape, w, m, inside, order(first && inside), stream);

@@ -62,7 +62,7 @@ TYPED_TEST(StreamLinear, SmallShapesEveryNumberOfRows) {
       const Layer<T> layer(n, k, normed);
       const auto want = layer.sums();
       for (const StreamWeight<T>& w : this->variants(layer)) {
-        for (int64_t m = 1; m <= kMaxStreamNormRows; ++m) {
+        for (int64_t m = 1; m <= kMaxStreamRows; ++m) {
           expect_sums(this->run_linear(layer, w, m), want, m, n);
           if (testing::Test::HasFailure()) return;
         }
@@ -144,7 +144,7 @@ TYPED_TEST(StreamLinear, AddsToTheResidual) {
   using T = TypeParam;
   const Layer<T> layer(200, 320, false);
   const auto sums = layer.sums();
-  const auto residual = random_values<T>(7, kMaxStreamNormRows * layer.n, 0.0, 20.0);
+  const auto residual = random_values<T>(7, kMaxStreamRows * layer.n, 0.0, 20.0);
   for (const StreamWeight<T>& w : this->variants(layer)) {
     for (const int64_t m : {1, 7, 8, 9, 16}) {
       const auto y = to_device(residual);
@@ -192,7 +192,7 @@ TYPED_TEST(StreamLinear, ARowDoesNotDependOnTheOthers) {
 TYPED_TEST(StreamLinear, NormOfLargeSmallAndUnevenRows) {
   using T = TypeParam;
   Layer<T> layer(72, 576, true);
-  for (int64_t row = 0; row < kMaxStreamNormRows; ++row) {
+  for (int64_t row = 0; row < kMaxStreamRows; ++row) {
     const double scale = std::pow(10.0, static_cast<double>(row % 8) - 3.0);  // 1e-3 to 1e4
     for (int64_t i = 0; i < layer.k; ++i) {
       auto& x = layer.x[static_cast<size_t>(row * layer.k + i)];
@@ -264,7 +264,7 @@ TYPED_TEST(StreamLinear, OverlappedLaunchesGiveTheSameBits) {
   using T = TypeParam;
   constexpr int64_t kHidden = 512;
   const auto deviation = [](int64_t k) { return 1.0 / std::sqrt(static_cast<double>(k)); };
-  const auto small = random_values<T>(21, kMaxStreamNormRows * kHidden, 0.0, 1.0);
+  const auto small = random_values<T>(21, kMaxStreamRows * kHidden, 0.0, 1.0);
   for (const int64_t intermediate : {2048, 14336}) {
     const Layer<T> up(2 * intermediate, kHidden, true, deviation(kHidden));
     const Layer<T> down(kHidden, intermediate, false, deviation(intermediate));
@@ -360,7 +360,7 @@ TEST(StreamLinearCost, WeightsOnce) {
 // fit a multiprocessor (the second would take work from another that has none).
 TEST(StreamShape, FitsSharedMemory) {
   for (int64_t k = 64; k <= 49152; k += 64) {
-    for (int64_t m = 1; m <= (k <= 24576 ? kMaxStreamNormRows : 8); ++m) {
+    for (int64_t m = 1; m <= (k <= 24576 ? kMaxStreamRows : 8); ++m) {
       const StreamShape s = make_stream_shape(m, k);
       SCOPED_TRACE(testing::Message() << "k " << k << " m " << m);
       ASSERT_GT(s.shared_bytes, 114 << 10);

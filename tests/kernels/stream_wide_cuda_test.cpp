@@ -12,7 +12,8 @@
 #include "kernels/common/cuda_handles.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/stream_linear.h"
-#include "kernels/cuda/stream_op.h"
+#include "kernels/cuda/stream_maps.h"
+#include "kernels/cuda/stream_wide.h"
 #include "kernels/cuda/stream_wide_shape.h"
 #include "tests/support/gpu_test.h"
 #include "tests/support/stream_layer.h"
@@ -21,7 +22,7 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kRows = kMaxStreamRows;
+constexpr int64_t kRows = kMaxWideStreamRows;
 /// The first and last of each bucket, and some between.
 constexpr int64_t kEveryBucket[] = {1, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100, 128};
 
@@ -42,7 +43,7 @@ class StreamWide : public GpuTest {
     const StreamLinearArgs<T> args{
         .input = layer.input(m, first_row), .w = &layer.weight, .y = y.data()};
     EXPECT_TRUE(stream_linear_supports(args).has_value());
-    if (m > kMaxStreamNormRows) {
+    if (m > kMaxStreamRows) {
       launch_stream_linear(args, stream_.get());
     } else {  // where other kernels are chosen
       StreamOp<T> op;
@@ -236,6 +237,10 @@ TYPED_TEST(StreamWide, SaysWhatItCannotDo) {
   const DeviceBuffer<int32_t> pages(1);
   qkv.kv.page_table = pages.data();
   EXPECT_NE(reason(stream_qkv_supports(qkv)).find("32 for more than 32"), std::string::npos);
+  EXPECT_EQ(reason(make_matrix_map(memory.data(), 8, 64, 8, 1)), "supported");
+  EXPECT_NE(
+      reason(make_matrix_map(memory.data() + 1, 8, 64, 8, 1)).find("no tensor map of [8, 64]"),
+      std::string::npos);
 }
 
 template <int kRows>

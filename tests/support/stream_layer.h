@@ -88,7 +88,7 @@ struct Layer {
   StreamWeight<T> weight;
 
   Layer(int64_t rows, int64_t columns, bool with_norm, double deviation = 1.0,
-        int64_t num_x_rows = kMaxStreamNormRows)
+        int64_t num_x_rows = kMaxStreamRows)
       : n(rows),
         k(columns),
         x_rows(num_x_rows),

@@ -31,7 +31,7 @@ struct QkvCase {
   DeviceBuffer<int32_t> device_positions, device_sequences, device_table;
   DeviceBuffer<float> device_inv_freq;
 
-  explicit QkvCase(const QkvShape& s, bool normed = true, int64_t rows = kMaxStreamNormRows)
+  explicit QkvCase(const QkvShape& s, bool normed = true, int64_t rows = kMaxStreamRows)
       : shape(s),
         layer((s.num_q_heads + 2 * s.num_kv_heads) * s.head_dim, s.k, normed, 1.0, rows),
         bias(random_values<T>(11, layer.n, 0.0, 3.0)) {
