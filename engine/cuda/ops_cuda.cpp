@@ -43,8 +43,8 @@ class CudaOps final : public DeviceOps {
     for (const LayerWeights& w : weights.layers) {
       const WeightView qkv[] = {resident(w.q), resident(w.k), resident(w.v)};
       const WeightView gate_up[] = {resident(w.gate), resident(w.up)};
-      fused_rows_ = std::min(
-          {fused_rows_, streamed_(joined(qkv)).max_rows, streamed_(joined(gate_up)).max_rows});
+      norm_rows_ = std::min({norm_rows_, streamed_(joined(qkv)).max_norm_rows,
+                             streamed_(joined(gate_up)).max_norm_rows});
     }
     TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for the copies above
   }
@@ -149,8 +149,8 @@ class CudaOps final : public DeviceOps {
     const WeightView all = joined(parts);
     const bool plain =
         weights.extras.q_norm == nullptr && step_.paged() && config_.head_dim % 16 == 0;
-    if (plain && norms_inside(rows)) {
-      const StreamQkvArgs<T> args{.input = normed(in),
+    if (plain && rows <= streamed_(all).max_rows) {
+      const StreamQkvArgs<T> args{.input = input(in),
                                   .w = &*streamed_(all).weight,
                                   .bias = vector(weights.extras.q_bias),
                                   .q_out = data(q),
@@ -190,13 +190,13 @@ class CudaOps final : public DeviceOps {
                      Tensor scratch, Tensor y) override {
     const WeightView parts[] = {gate, up};
     const WeightView both = joined(parts);
-    if (!norms_inside(y.rows)) {
+    if (y.rows > streamed_(both).max_rows) {
       fused_product(in, both, scratch);
       swiglu_rows(data(scratch), data(scratch) + y.columns, 2 * y.columns, y);
       return;
     }
     const StreamGateUpArgs<T> args{
-        .input = normed(in), .w = &*streamed_(both).weight, .y = data(y), .order = order()};
+        .input = input(in), .w = &*streamed_(both).weight, .y = data(y), .order = order()};
     run([&] { launch_stream_gate_up(args, stream()); },
         [&] {
           name_ = "gate_up_" + std::string(stream_linear_name(*args.w, y.rows));
@@ -255,9 +255,10 @@ class CudaOps final : public DeviceOps {
   static const T* matrix(const WeightView& w) { return reinterpret_cast<const T*>(w.data); }
 
   /// Whether fused products of so many rows take the norm of their input themselves.
-  bool norms_inside(int64_t rows) const { return rows <= fused_rows_; }
+  bool norms_inside(int64_t rows) const { return rows <= norm_rows_; }
 
-  StreamInput<T> normed(const NormedInput& in) const {
+  StreamInput<T> input(const NormedInput& in) const {
+    if (!norms_inside(in.residual.rows)) return {data(in.normed), in.residual.rows, nullptr, 0.0f};
     return {data(in.residual), in.residual.rows, vector(in.weight), eps_};
   }
 
@@ -299,11 +300,8 @@ class CudaOps final : public DeviceOps {
 
   /// y = in W^T, wherever the norm is taken.
   void fused_product(const NormedInput& in, const WeightView& w, Tensor y) {
-    if (norms_inside(y.rows)) {
-      stream_product(normed(in), w, y, false);
-    } else {
-      product(in.normed, w, y, false);
-    }
+    if (!norms_inside(y.rows)) return product(in.normed, w, y, false);
+    stream_product(input(in), w, y, false);
   }
 
   void finish_residual(const NormedInput& out, NormUse use) {
@@ -483,7 +481,7 @@ class CudaOps final : public DeviceOps {
   DeviceBuffer<std::byte> sample_workspace_;
   Gemm gemm_;
   StreamedWeights<T> streamed_;
-  int64_t fused_rows_ = kMaxStreamRows;
+  int64_t norm_rows_ = kMaxStreamRows;
   std::string name_;
 };
 

@@ -35,6 +35,7 @@ class StreamedWeights {
     std::optional<StreamWeight<T>> weight;
     int64_t max_rows =
         0;  ///< Of x that the streaming kernels take; 0: they do not take this matrix.
+    int64_t max_norm_rows = 0;  ///< Of x whose norm they take, too.
   };
 
   /// Of a matrix of T in device memory.
@@ -47,10 +48,12 @@ class StreamedWeights {
     if (!made) return streamed;
     streamed.weight = *std::move(made);
     // What is required of the other operands is alignment, and that of any matrix will do.
-    for (const int64_t rows : {kMaxStreamRows / 2, kMaxStreamRows}) {
-      const StreamLinearArgs<T> args{
+    for (const int64_t rows : {kMaxStreamRows, kMaxWideStreamRows}) {
+      StreamLinearArgs<T> args{
           .input = {data, rows, nullptr, 0.0f}, .w = &*streamed.weight, .y = data};
       if (stream_linear_supports(args)) streamed.max_rows = rows;
+      args.input.norm = data;
+      if (stream_linear_supports(args)) streamed.max_norm_rows = rows;
     }
     return streamed;
   }

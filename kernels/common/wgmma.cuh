@@ -29,6 +29,11 @@ __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
+/// Waits for all but those committed last: the operands of the others may be overwritten.
+__device__ inline void wait_for_products_before() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
 /// Products run beside what follows them, which the compiler does not know: a value that they read
 /// is pinned before they begin, a sum after they were waited for.
 __device__ inline void pin(float& value) { asm volatile("" : "+f"(value)::"memory"); }

@@ -41,10 +41,7 @@ __device__ inline int stream_tile_row(const StreamTiles& tiles, int tile) {
   return group * tiles.group_rows + (tile - group * tiles.per_group) * tiles.step;
 }
 
-/// Pair p of a tile is its rows p and p + 8, or else its rows 2p and 2p + 1.
-__device__ inline bool stream_pairs_are_split(const StreamTiles& tiles) {
-  return tiles.step != kStreamTileRows;
-}
+__device__ inline bool stream_pairs_are_split(const StreamTiles& tiles) { return tiles.split; }
 
 /// Pair `pair` of a tile in row `row` of x: prepare() loads what the result needs beside the sums,
 /// early, so that finish() waits for nothing.

@@ -18,8 +18,11 @@
 
 namespace triptych {
 
-/// Most rows of x that these kernels take.
+/// Most rows of x that these kernels take on every device and with a norm.
 inline constexpr int64_t kMaxStreamRows = 16;
+/// Most rows of x as it is on sm_90. launch_rms_norm (kernels/rms_norm.h) makes the norm before;
+/// with LaunchOrder::kOverlapPrevious the weights come in beside it.
+inline constexpr int64_t kMaxWideStreamRows = 32;
 
 /// A row-major weight matrix [n, k] of T on the device, prepared for streaming. Keeps no memory:
 /// `data` stays the caller's. T is __half or __nv_bfloat16.
@@ -42,7 +45,7 @@ template <class T>
 template <class T>
 struct StreamInput {
   const T* x = nullptr;     ///< [m, k], back to back, aligned to 16 bytes.
-  int64_t m = 0;            ///< 1 to kMaxStreamRows.
+  int64_t m = 0;            ///< 1 to kMaxStreamRows; without a norm, on sm_90, kMaxWideStreamRows.
   const T* norm = nullptr;  ///< [k]; null: x as it is.
   float eps = 0.0f;
 };
@@ -95,8 +98,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Status stream_gate_up_supports(const StreamGateUpArgs<T>& args);
 
-/// Sums in f32. On sm_90 their order depends on k alone, elsewhere also on whether m is above 8: a
-/// row's result does not depend on the other rows. Throw DeviceError if the launch fails.
+/// Sums in f32. Their order depends on k and on whether m is above 16, without sm_90 also above 8:
+/// a row's result does not depend on the other rows there. Throw DeviceError if the launch fails.
 template <class T>
 void launch_stream_linear(const StreamLinearArgs<T>& args, cudaStream_t stream);
 template <class T>
@@ -104,7 +107,7 @@ void launch_stream_qkv(const StreamQkvArgs<T>& args, cudaStream_t stream);
 template <class T>
 void launch_stream_gate_up(const StreamGateUpArgs<T>& args, cudaStream_t stream);
 
-/// Name of the variant, e.g. "stream_linear_f16_sm90a".
+/// Name of the variant for x as it is, e.g. "stream_linear_f16_sm90a".
 template <class T>
 [[nodiscard]] std::string_view stream_linear_name(const StreamWeight<T>& w, int64_t m);
 

@@ -13,7 +13,9 @@
 #include "base/strings.h"
 #include "kernels/common/cuda_check.h"
 #include "kernels/cuda/stream_linear.h"
+#include "kernels/cuda/stream_maps.h"
 #include "kernels/cuda/stream_op.h"
+#include "kernels/cuda/stream_wide.h"
 
 namespace triptych {
 namespace {
@@ -43,48 +45,13 @@ Unexpected unsupported(const char* what, int64_t value) {
               str_format("stream_linear: %s, not %lld", what, static_cast<long long>(value)));
 }
 
-// A function of the driver, found through the runtime: nothing is linked with the driver. Null
-// where the driver has none.
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-EncodeTiled find_encode_tiled() {
-  constexpr unsigned kSince = 12000;  // CUDA 12.0
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  TRIPTYCH_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kSince,
-                                                       cudaEnableDefault, &found));
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(function) : nullptr;
-}
-
-// w [n, k] as {64 columns, n rows, k / 64}: a box is 8 rows of a piece, each 128 bytes of a row
-// beside the same of the other rows, swizzled so that tensor cores read it without bank conflicts.
-// Promotion of L2 sectors to 256 bytes would lose bandwidth: a box takes whole lines as it is.
+// A box is 8 rows of one piece.
 template <class T>
 Status make_map(StreamWeight<T>& w) {
-  const EncodeTiled encode = find_encode_tiled();
-  if (encode == nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                "stream_linear: the driver has no cuTensorMapEncodeTiled (CUDA 12.0)");
-  }
-  const cuuint64_t sizes[3] = {kStreamSwizzleColumns, static_cast<cuuint64_t>(w.n),
-                               static_cast<cuuint64_t>(w.k / kStreamSwizzleColumns)};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(w.k) * sizeof(T),
-                                 kStreamSwizzleColumns * sizeof(T)};
-  const cuuint32_t box[3] = {kStreamSwizzleColumns, kGroupRows,
-                             kStreamUnitColumns / kStreamSwizzleColumns};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult status =
-      encode(&w.map,
-             std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-             3, const_cast<T*>(w.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) {
-    return fail(ErrorCode::kUnsupported,
-                str_format("stream_linear: no tensor map of [%lld, %lld] (CUDA error %d)",
-                           static_cast<long long>(w.n), static_cast<long long>(w.k),
-                           static_cast<int>(status)));
-  }
+  const Result<CUtensorMap> map =
+      make_matrix_map(w.data, w.n, w.k, kGroupRows, kStreamUnitColumns / kStreamSwizzleColumns);
+  if (!map.has_value()) return Unexpected{map.error()};
+  w.map = *map;
   w.has_map = true;
   return {};
 }
@@ -94,8 +61,11 @@ Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
   if (w == nullptr || w->data == nullptr) {
     return fail(ErrorCode::kUnsupported, "stream_linear: w is not set");
   }
-  if (input.m < 1 || input.m > kMaxStreamRows) {
-    return unsupported("m must be 1 to 16", input.m);
+  if (input.m < 1 || input.m > kMaxWideStreamRows) {
+    return unsupported("m must be 1 to 32", input.m);
+  }
+  if (input.m > kMaxStreamRows && (!w->has_map || input.norm != nullptr)) {
+    return unsupported("m must be 1 to 16 with a norm and on devices other than sm_90", input.m);
   }
   if (input.x == nullptr || !is_aligned(input.x) || !is_aligned(input.norm)) {
     return fail(ErrorCode::kUnsupported,
@@ -120,20 +90,22 @@ StreamOp<T> make_op(const StreamInput<T>& input, const StreamWeight<T>& w) {
 // Pairs of neighbouring rows.
 StreamTiles plain_tiles(int64_t n) {
   const auto count = static_cast<int32_t>((n + kStreamTileRows - 1) / kStreamTileRows);
-  return {count, count, 0, kStreamTileRows, kGroupRows};
+  return {count, count, 0, kStreamTileRows, kGroupRows, false};
 }
 // Pairs (i, i + half) of each of the n / (2 half) groups of rows.
 StreamTiles split_tiles(int64_t n, int64_t half) {
   const auto per_group = static_cast<int32_t>((half + kGroupRows - 1) / kGroupRows);
   const auto groups = static_cast<int32_t>(n / (2 * half));
-  return {groups * per_group, per_group, static_cast<int32_t>(2 * half), kGroupRows,
-          static_cast<int32_t>(half)};
+  return {groups * per_group,         per_group, static_cast<int32_t>(2 * half), kGroupRows,
+          static_cast<int32_t>(half), true};
 }
 
 template <class T>
 void launch(const StreamOp<T>& op, StreamEpilogue epilogue, const StreamWeight<T>& w,
             LaunchOrder order, cudaStream_t stream) {
-  if (w.has_map) {
+  if (op.m > kMaxStreamRows) {
+    launch_stream_wide_sm90a(op, epilogue, order, stream);
+  } else if (w.has_map) {
     launch_stream_sm90a(op, epilogue, w.map, order, stream);
   } else {
     launch_stream_general(op, epilogue, order, stream);
@@ -252,8 +224,10 @@ void launch_stream_gate_up(const StreamGateUpArgs<T>& args, cudaStream_t stream)
 
 template <class T>
 std::string_view stream_linear_name(const StreamWeight<T>& w, int64_t m) {
-  static_cast<void>(m);
   constexpr bool kF16 = std::is_same_v<T, __half>;
+  if (m > kMaxStreamRows) {
+    return kF16 ? "stream_linear_wide_f16_sm90a" : "stream_linear_wide_bf16_sm90a";
+  }
   if (w.has_map) return kF16 ? "stream_linear_f16_sm90a" : "stream_linear_bf16_sm90a";
   return kF16 ? "stream_linear_f16_general" : "stream_linear_bf16_general";
 }

@@ -31,6 +31,8 @@ struct StreamTiles {
   int32_t group_rows = 0;
   int32_t step = 0;
   int32_t second = 0;
+  /// Pair p is the p-th row of each group, or else the rows 2p and 2p + 1 of the tile.
+  bool split = false;
 };
 
 /// One product with what stands before and after it. Fields that an epilogue does not name are not

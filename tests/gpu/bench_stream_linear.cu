@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/decoder_ops.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/stream_linear.h"
+#include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "tests/gpu/bench.h"
 
@@ -51,42 +53,46 @@ DeviceBuffer<Element> upload(const std::vector<Element>& values) {
 
 /// Everything but the weights.
 struct Operands {
-  DeviceBuffer<__half> hidden, q, act, logits, norm, keys, values;
+  DeviceBuffer<__half> hidden, normed, q, act, wide, norm, keys, values;
   DeviceBuffer<int32_t> positions, sequences, pages;
   DeviceBuffer<float> inv_freq;
 
   explicit Operands(const Bench& bench)
-      : hidden(kMaxStreamRows * kHidden),
-        q(kMaxStreamRows * kHidden),
-        act(kMaxStreamRows * kIntermediate),
-        logits(kMaxStreamRows * kVocab),
+      : hidden(kMaxWideStreamRows * kHidden),
+        normed(kMaxWideStreamRows * kHidden),
+        q(kMaxWideStreamRows * kHidden),
+        act(kMaxWideStreamRows * kIntermediate),
+        wide(kMaxWideStreamRows * kVocab),
         norm(upload(std::vector<__half>(kHidden, __float2half(kGain)))),
-        keys(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
-        values(kMaxStreamRows * kPageSize * kKvHeads * kHeadDim),
+        keys(kMaxWideStreamRows * kPageSize * kKvHeads * kHeadDim),
+        values(kMaxWideStreamRows * kPageSize * kKvHeads * kHeadDim),
         inv_freq(upload(rope_inverse_frequencies(500000.0, kHeadDim, {}))) {
     std::vector<int32_t> rows;
-    for (int32_t i = 0; i < kMaxStreamRows; ++i) rows.push_back(i);
+    for (int32_t i = 0; i < kMaxWideStreamRows; ++i) rows.push_back(i);
     positions = upload(rows);
     sequences = upload(rows);
     pages = upload(rows);
-    for (const DeviceBuffer<__half>* x : {&hidden, &q, &act}) {
+    for (const DeviceBuffer<__half>* x : {&hidden, &normed, &q, &act}) {
       TRIPTYCH_CUDA_CHECK(
           cudaMemcpy(x->data(), bench.pool(), x->size_bytes(), cudaMemcpyDeviceToDevice));
     }
   }
 
-  void run(const Shape& shape, const StreamWeight<__half>& w, int64_t m, LaunchOrder order,
-           cudaStream_t stream) const {
-    const StreamInput<__half> normed = {hidden.data(), m, norm.data(), kEps};
+  /// norm_inside: whether the product takes the norm of its input itself, where there is one.
+  void run(const Shape& shape, const StreamWeight<__half>& w, int64_t m, bool norm_inside,
+           LaunchOrder order, cudaStream_t stream) const {
+    const StreamInput<__half> input = norm_inside
+                                          ? StreamInput<__half>{hidden.data(), m, norm.data(), kEps}
+                                          : StreamInput<__half>{normed.data(), m};
     switch (shape.kind) {
       case Kind::kQkv:
-        launch_stream_qkv(qkv_args(normed, w, order), stream);
+        launch_stream_qkv(qkv_args(input, w, order), stream);
         return;
       case Kind::kGateUp:
-        launch_stream_gate_up(StreamGateUpArgs<__half>{normed, &w, act.data(), order}, stream);
+        launch_stream_gate_up(StreamGateUpArgs<__half>{input, &w, act.data(), order}, stream);
         return;
       case Kind::kLinear:
-        launch_stream_linear(StreamLinearArgs<__half>{normed, &w, logits.data(), false, order},
+        launch_stream_linear(StreamLinearArgs<__half>{input, &w, wide.data(), false, order},
                              stream);
         return;
       case Kind::kResidual: {
@@ -95,6 +101,42 @@ struct Operands {
                              stream);
       }
     }
+  }
+  void take_norm(int64_t m, LaunchOrder order, cudaStream_t stream) const {
+    RmsNormArgs<__half> args;
+    args.x = hidden.data();
+    args.weight = norm.data();
+    args.y = normed.data();
+    args.num_tokens = m;
+    args.hidden_size = kHidden;
+    args.eps = kEps;
+    launch_rms_norm(args, stream, order);
+  }
+  /// The product alone, or with `in_layer` what follows it but for the rotation and the cache.
+  void run_cublaslt(Gemm& gemm, const Shape& shape, const StreamWeight<__half>& w, int64_t m,
+                    bool in_layer, cudaStream_t stream) const {
+    const bool residual = in_layer && shape.kind == Kind::kResidual;
+    const __half* x = shape.kind != Kind::kResidual ? normed.data()
+                      : shape.k == kHidden          ? q.data()
+                                                    : act.data();
+    gemm.run(GemmArgs<__half>{.x = x,
+                              .x_stride = shape.k,
+                              .w = w.data,
+                              .y = residual ? hidden.data() : wide.data(),
+                              .y_stride = shape.n,
+                              .m = m,
+                              .n = shape.n,
+                              .k = shape.k,
+                              .beta = residual ? 1.0f : 0.0f},
+             stream);
+    if (!in_layer || shape.kind != Kind::kGateUp) return;
+    launch_swiglu(SwigluArgs<__half>{.gate = wide.data(),
+                                     .up = wide.data() + kIntermediate,
+                                     .stride = shape.n,
+                                     .y = act.data(),
+                                     .rows = m,
+                                     .columns = kIntermediate},
+                  stream);
   }
 
  private:
@@ -147,28 +189,26 @@ TRIPTYCH_BENCH(stream_linear) {
     std::vector<StreamWeight<__half>> weights;
     for (int64_t i = 0; i < sets; ++i)
       weights.push_back(weight_at(bench.pool() + i * bytes, shape));
-    for (const int64_t m : {1, 4, 8, 16}) {
-      const auto call = [&](LaunchOrder order) {
-        return [&, order](int64_t i, cudaStream_t stream) {
-          operands.run(shape, weights[static_cast<size_t>(i)], m,
+    for (const int64_t m : {1, 4, 8, 16, 32, 64, 128}) {
+      const auto call = [&](bool norm_inside, LaunchOrder order) {
+        return [&, norm_inside, order](int64_t i, cudaStream_t stream) {
+          operands.run(shape, weights[static_cast<size_t>(i)], m, norm_inside,
                        i == 0 ? LaunchOrder::kAfterPrevious : order, stream);
         };
       };
       const std::string text = text_of(shape, m);
-      bench.row("stream_linear", text, cost_of(shape, m), sets, call(LaunchOrder::kAfterPrevious));
-      bench.row("stream_linear overlapped", text, cost_of(shape, m), sets,
-                call(LaunchOrder::kOverlapPrevious));
+      if (m <= kMaxStreamRows && shape.kind != Kind::kResidual) {
+        bench.row("stream_linear of a norm", text, cost_of(shape, m), sets,
+                  call(true, LaunchOrder::kAfterPrevious));
+        bench.row("stream_linear of a norm, ov.", text, cost_of(shape, m), sets,
+                  call(true, LaunchOrder::kOverlapPrevious));
+      }
+      bench.row("stream_linear", text, cost_of(shape, m), sets,
+                call(false, LaunchOrder::kAfterPrevious));
+      bench.row("stream_linear, overlapped", text, cost_of(shape, m), sets,
+                call(false, LaunchOrder::kOverlapPrevious));
       bench.row("cublaslt", text, cost_of(shape, m), sets, [&](int64_t i, cudaStream_t stream) {
-        const __half* x = shape.k == kHidden ? operands.q.data() : operands.act.data();
-        gemm.run(GemmArgs<__half>{.x = x,
-                                  .x_stride = shape.k,
-                                  .w = weights[static_cast<size_t>(i)].data,
-                                  .y = operands.logits.data(),
-                                  .y_stride = shape.n,
-                                  .m = m,
-                                  .n = shape.n,
-                                  .k = shape.k},
-                 stream);
+        operands.run_cublaslt(gemm, shape, weights[static_cast<size_t>(i)], m, false, stream);
       });
     }
   }
@@ -191,23 +231,50 @@ TRIPTYCH_BENCH(stream_linear_step) {
       at += bytes_of(kShapes[i]);
     }
   }
-  for (const int64_t m : {1, 2, 4, 8, 12, 16}) {
+  Gemm gemm;
+  for (const int64_t m : {1, 2, 4, 8, 12, 16, 32, 64, 128}) {
     KernelCost cost = cost_of(kShapes[4], m);
     for (int i = 0; i < 4; ++i) {
       for (int64_t layer = 0; layer < kLayers; ++layer) cost += cost_of(kShapes[i], m);
     }
-    for (const LaunchOrder order : {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {
-      const bool overlapped = order == LaunchOrder::kOverlapPrevious;
-      bench.row(overlapped ? "stream step overlapped" : "stream step",
-                "32 layers and lm_head, m " + std::to_string(m), cost, 1,
-                [&](int64_t, cudaStream_t stream) {
-                  for (int64_t i = 0; i < 4 * kLayers; ++i) {
-                    operands.run(kShapes[i % 4], weights[static_cast<size_t>(i) % weights.size()],
-                                 m, i == 0 ? LaunchOrder::kAfterPrevious : order, stream);
-                  }
-                  operands.run(kShapes[4], head, m, order, stream);
-                });
+    const auto step = [&](const auto& product, const auto& norm) {
+      return [&](int64_t, cudaStream_t stream) {
+        for (int64_t i = 0; i < 4 * kLayers; ++i) {
+          const Shape& shape = kShapes[i % 4];
+          if (shape.kind != Kind::kResidual) norm(i == 0, stream);
+          product(shape, weights[static_cast<size_t>(i) % weights.size()], i == 0, stream);
+        }
+        norm(false, stream);
+        product(kShapes[4], head, false, stream);
+      };
+    };
+    const std::string text = "32 layers and lm_head, m " + std::to_string(m);
+    for (const LaunchOrder others : {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {
+      const auto order = [others](bool first) {
+        return first ? LaunchOrder::kAfterPrevious : others;
+      };
+      for (const bool inside : {true, false}) {
+        if (inside && m > kMaxStreamRows) continue;
+        const auto product = [&](const Shape& shape, const StreamWeight<__half>& w, bool first,
+                                 cudaStream_t stream) {
+          operands.run(shape, w, m, inside, order(first && inside), stream);
+        };
+        const auto norm = [&](bool first, cudaStream_t stream) {
+          if (!inside) operands.take_norm(m, order(first), stream);
+        };
+        const std::string name = inside ? "stream step" : "stream step, norms apart";
+        bench.row(others == LaunchOrder::kOverlapPrevious ? name + ", ov." : name, text, cost, 1,
+                  step(product, norm));
+      }
     }
+    const auto product = [&](const Shape& shape, const StreamWeight<__half>& w, bool,
+                             cudaStream_t stream) {
+      operands.run_cublaslt(gemm, shape, w, m, true, stream);
+    };
+    const auto norm = [&](bool, cudaStream_t stream) {
+      operands.take_norm(m, LaunchOrder::kAfterPrevious, stream);
+    };
+    bench.row("cublaslt step", text, cost, 1, step(product, norm));
   }
 }
 

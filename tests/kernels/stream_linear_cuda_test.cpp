@@ -18,142 +18,11 @@
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/stream_shape.h"
 #include "tests/support/gpu_test.h"
+#include "tests/support/stream_layer.h"
+#include "tests/support/stream_qkv_case.h"
 
 namespace triptych {
 namespace {
-
-constexpr float kEps = 1e-5f;
-
-template <class T>
-T from_double(double v) {
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(static_cast<float>(v));
-  if constexpr (!std::is_same_v<T, __half>) return __float2bfloat16_rn(static_cast<float>(v));
-}
-template <class T>
-double to_double(T v) {
-  return static_cast<double>(static_cast<float>(v));
-}
-/// Unit roundoff.
-template <class T>
-constexpr double kRounding = std::is_same_v<T, __half> ? 0x1.0p-11 : 0x1.0p-8;
-
-template <class T>
-std::vector<T> random_values(uint64_t seed, int64_t count, double mean, double deviation) {
-  std::vector<T> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = from_double<T>(mean + deviation * random_normal(seed, i));
-  }
-  return values;
-}
-template <class T>
-DeviceBuffer<T> to_device(const std::vector<T>& values) {
-  DeviceBuffer<T> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
-template <class T>
-std::vector<T> to_host(const DeviceBuffer<T>& buffer) {
-  std::vector<T> values(buffer.size());
-  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(values.data(), buffer.data(), buffer.size_bytes(), cudaMemcpyDeviceToHost));
-  return values;
-}
-/// Every element NaN: what a kernel leaves out shows.
-template <class T>
-DeviceBuffer<T> poisoned(int64_t count) {
-  DeviceBuffer<T> buffer(static_cast<size_t>(count));
-  TRIPTYCH_CUDA_CHECK(cudaMemset(buffer.data(), 0xFF, buffer.size_bytes()));
-  return buffer;
-}
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-/// A value with the error that a correct kernel may have.
-struct Expected {
-  double value = 0;
-  double tolerance = 0;
-};
-
-/// A layer with 16 rows of input, on the host and on the device.
-template <class T>
-struct Layer {
-  int64_t n, k;
-  bool normed;
-  std::vector<T> w, x, norm;
-  DeviceBuffer<T> device_w, device_x, device_norm;
-  StreamWeight<T> weight;
-
-  Layer(int64_t rows, int64_t columns, bool with_norm, double deviation = 1.0)
-      : n(rows),
-        k(columns),
-        normed(with_norm),
-        w(random_values<T>(1, n * k, 0.0, deviation)),
-        x(random_values<T>(2, kMaxStreamRows * k, 0.1, 1.5)),
-        norm(random_values<T>(3, k, 1.0, 0.3)),
-        device_w(to_device(w)),
-        device_x(to_device(x)),
-        device_norm(to_device(norm)),
-        weight(make_stream_weight<T>(device_w.data(), n, k).value()) {}
-
-  [[nodiscard]] StreamInput<T> input(int64_t m, int64_t first_row = 0) const {
-    return {.x = device_x.data() + first_row * k,
-            .m = m,
-            .norm = normed ? device_norm.data() : nullptr,
-            .eps = kEps};
-  }
-  [[nodiscard]] std::vector<double> input_row(int64_t row) const {
-    std::vector<double> values(static_cast<size_t>(k));
-    double squares = 0;
-    for (int64_t i = 0; i < k; ++i) {
-      values[static_cast<size_t>(i)] = to_double(x[static_cast<size_t>(row * k + i)]);
-      squares += values[static_cast<size_t>(i)] * values[static_cast<size_t>(i)];
-    }
-    if (!normed) return values;
-    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(k) + kEps);
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] *= scale * to_double(norm[i]);
-    }
-    return values;
-  }
-  /// The sum before it is rounded: [16, n]. Its f32 additions err by 2^-24 of what has come
-  /// together each; 2^-19 of the sum of magnitudes covers chains of 32 of them. Each element of a
-  /// normed input is rounded to T on its own, up to kRounding of it: the errors of the terms are
-  /// independent, and a sum of them beyond six standard deviations does not happen.
-  [[nodiscard]] std::vector<Expected> sums() const {
-    std::vector<Expected> all(static_cast<size_t>(kMaxStreamRows * n));
-    std::vector<double> weights(w.size());
-    std::transform(w.begin(), w.end(), weights.begin(), to_double<T>);
-    for (int64_t row = 0; row < kMaxStreamRows; ++row) {
-      const std::vector<double> in = input_row(row);
-      for (int64_t r = 0; r < n; ++r) {
-        double sum = 0, magnitude = 0, squares = 0;
-        for (int64_t i = 0; i < k; ++i) {
-          const double term = weights[static_cast<size_t>(r * k + i)] * in[static_cast<size_t>(i)];
-          sum += term;
-          magnitude += std::abs(term);
-          squares += term * term;
-        }
-        all[static_cast<size_t>(row * n + r)] = {
-            sum, 0x1.0p-19 * magnitude + (normed ? 6 * kRounding<T> * std::sqrt(squares / 3) : 0)};
-      }
-    }
-    return all;
-  }
-};
-
-template <class T>
-void expect_near(T got, Expected want, const std::string& where) {
-  const double tolerance = want.tolerance + kRounding<T> * std::abs(want.value) + 0x1.0p-24;
-  EXPECT_NEAR(to_double(got), want.value, tolerance) << where;
-}
-std::string at(int64_t m, int64_t row, int64_t column) {
-  return "m " + std::to_string(m) + " row " + std::to_string(row) + " column " +
-         std::to_string(column);
-}
 
 template <class T>
 class StreamLinear : public GpuTest {
@@ -183,17 +52,6 @@ class StreamLinear : public GpuTest {
 };
 using Types = testing::Types<__half, __nv_bfloat16>;
 TYPED_TEST_SUITE(StreamLinear, Types);
-
-template <class T>
-void expect_sums(const std::vector<T>& y, const std::vector<Expected>& want, int64_t m, int64_t n) {
-  for (int64_t row = 0; row < m; ++row) {
-    for (int64_t c = 0; c < n; ++c) {
-      expect_near(y[static_cast<size_t>(row * n + c)], want[static_cast<size_t>(row * n + c)],
-                  at(m, row, c));
-    }
-    if (testing::Test::HasFailure()) return;
-  }
-}
 
 TYPED_TEST(StreamLinear, SmallShapesEveryNumberOfRows) {
   using T = TypeParam;
@@ -372,14 +230,7 @@ TYPED_TEST(StreamLinear, GateUp) {
         const auto got = to_host(y);
         for (int64_t i = 0; i < m * columns; ++i) {
           const auto row = static_cast<size_t>(i / columns * n + i % columns);
-          const Expected gate = sums[row];
-          const Expected up = sums[row + static_cast<size_t>(columns)];
-          const double silu = gate.value / (1.0 + std::exp(-gate.value));
-          // The slope of silu is at most 1.1; exp in f32 errs by a few 2^-23, relative.
-          const Expected want = {silu * up.value,
-                                 1.1 * gate.tolerance * (std::abs(up.value) + up.tolerance) +
-                                     std::abs(silu) * up.tolerance +
-                                     0x1.0p-19 * std::abs(silu * up.value)};
+          const Expected want = silu_product(sums[row], sums[row + static_cast<size_t>(columns)]);
           expect_near(got[static_cast<size_t>(i)], want, at(m, i / columns, i % columns));
         }
         if (testing::Test::HasFailure()) return;
@@ -387,84 +238,6 @@ TYPED_TEST(StreamLinear, GateUp) {
     }
   }
 }
-
-struct QkvShape {
-  int64_t num_q_heads, num_kv_heads, head_dim, k, page_size;
-  RopeKind kind;
-  bool bias;
-};
-
-/// A cache of a few pages whose table is a permutation, and rows at positions of all kinds.
-template <class T>
-struct QkvCase {
-  static constexpr int64_t kPages = 24;
-  static constexpr int64_t kStride = 6;  // pages a sequence
-  QkvShape shape;
-  Layer<T> layer;
-  std::vector<T> bias;
-  std::vector<int32_t> positions, sequences, table;
-  std::vector<float> inv_freq;
-  DeviceBuffer<T> device_bias;
-  DeviceBuffer<int32_t> device_positions, device_sequences, device_table;
-  DeviceBuffer<float> device_inv_freq;
-
-  explicit QkvCase(const QkvShape& s)
-      : shape(s),
-        layer((s.num_q_heads + 2 * s.num_kv_heads) * s.head_dim, s.k, true),
-        bias(random_values<T>(11, layer.n, 0.0, 3.0)) {
-    for (int32_t row = 0; row < kMaxStreamRows; ++row) {
-      positions.push_back((row * 37 + 5) % static_cast<int32_t>(kStride * s.page_size));
-      // Two rows are padding; of the others four each belong to one sequence, at other positions.
-      sequences.push_back(row % 8 == 3 ? -1 : row % 4);
-    }
-    for (int32_t i = 0; i < kPages; ++i) table.push_back((i * 7 + 3) % kPages);
-    for (int64_t i = 0; i < s.head_dim / 2; ++i) {
-      inv_freq.push_back(static_cast<float>(
-          std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim))));
-    }
-    device_bias = to_device(bias);
-    device_positions = to_device(positions);
-    device_sequences = to_device(sequences);
-    device_table = to_device(table);
-    device_inv_freq = to_device(inv_freq);
-  }
-  [[nodiscard]] int64_t cache_size() const {
-    return kPages * shape.num_kv_heads * shape.page_size * shape.head_dim;
-  }
-  [[nodiscard]] size_t cache_offset(int64_t row, int64_t head) const {
-    const auto r = static_cast<size_t>(row);
-    const int64_t page =
-        table[static_cast<size_t>(sequences[r] * kStride + positions[r] / shape.page_size)];
-    return static_cast<size_t>(
-        ((page * shape.num_kv_heads + head) * shape.page_size + positions[r] % shape.page_size) *
-        shape.head_dim);
-  }
-  /// Head `head` of [q; k; v], rotated if it is of q or k: [head_dim].
-  [[nodiscard]] std::vector<Expected> head(const std::vector<Expected>& sums, int64_t row,
-                                           int64_t head) const {
-    const int64_t dim = shape.head_dim;
-    std::vector<Expected> raw;
-    for (int64_t d = 0; d < dim; ++d) {
-      raw.push_back(sums[static_cast<size_t>(row * layer.n + head * dim + d)]);
-      if (shape.bias) raw.back().value += to_double(bias[static_cast<size_t>(head * dim + d)]);
-    }
-    if (head >= shape.num_q_heads + shape.num_kv_heads) return raw;
-    std::vector<Expected> rotated = raw;
-    for (int64_t i = 0; i < dim / 2; ++i) {
-      const bool split = shape.kind == RopeKind::kHalfSplit;
-      const auto a = static_cast<size_t>(split ? i : 2 * i);
-      const auto b = static_cast<size_t>(split ? i + dim / 2 : 2 * i + 1);
-      const double angle = static_cast<double>(positions[static_cast<size_t>(row)]) *
-                           static_cast<double>(inv_freq[static_cast<size_t>(i)]);
-      const double c = std::cos(angle), s = std::sin(angle);
-      const double tolerance = raw[a].tolerance + raw[b].tolerance +
-                               0x1.0p-20 * (std::abs(raw[a].value) + std::abs(raw[b].value));
-      rotated[a] = {raw[a].value * c - raw[b].value * s, tolerance};
-      rotated[b] = {raw[a].value * s + raw[b].value * c, tolerance};
-    }
-    return rotated;
-  }
-};
 
 TYPED_TEST(StreamLinear, QkvRotatesAndAppends) {
   using T = TypeParam;
@@ -477,52 +250,10 @@ TYPED_TEST(StreamLinear, QkvRotatesAndAppends) {
     SCOPED_TRACE(testing::Message() << shape.num_q_heads << " heads of " << shape.head_dim);
     const QkvCase<T> c(shape);
     const auto sums = c.layer.sums();
-    const int64_t q_columns = shape.num_q_heads * shape.head_dim;
     const auto before = random_values<T>(13, c.cache_size(), 0.0, 1.0);
     for (const StreamWeight<T>& w : this->variants(c.layer)) {
       for (const int64_t m : {1, 2, 8, 13, 16}) {
-        const auto q = poisoned<T>(m * q_columns);
-        const auto k_cache = to_device(before);
-        const auto v_cache = to_device(before);
-        const StreamQkvArgs<T> args{.input = c.layer.input(m),
-                                    .w = &w,
-                                    .bias = shape.bias ? c.device_bias.data() : nullptr,
-                                    .q_out = q.data(),
-                                    .kv = {.k = k_cache.data(),
-                                           .v = v_cache.data(),
-                                           .page_table = c.device_table.data(),
-                                           .page_table_stride = QkvCase<T>::kStride,
-                                           .page_size = shape.page_size,
-                                           .num_kv_heads = shape.num_kv_heads,
-                                           .head_dim = shape.head_dim},
-                                    .num_q_heads = shape.num_q_heads,
-                                    .positions = c.device_positions.data(),
-                                    .row_sequences = c.device_sequences.data(),
-                                    .inv_freq = c.device_inv_freq.data(),
-                                    .rope_kind = shape.kind};
-        ASSERT_TRUE(stream_qkv_supports(args).has_value());
-        launch_stream_qkv(args, this->stream_.get());
-        const auto got_q = to_host(q);
-        auto got_k = to_host(k_cache);
-        auto got_v = to_host(v_cache);
-        for (int64_t row = 0; row < m; ++row) {
-          for (int64_t h = 0; h < shape.num_q_heads + 2 * shape.num_kv_heads; ++h) {
-            const auto want = c.head(sums, row, h);
-            const bool is_q = h < shape.num_q_heads;
-            if (!is_q && c.sequences[static_cast<size_t>(row)] < 0) continue;
-            const bool is_k = h < shape.num_q_heads + shape.num_kv_heads;
-            const int64_t kv_head = h - shape.num_q_heads - (is_k ? 0 : shape.num_kv_heads);
-            const size_t offset = is_q ? static_cast<size_t>(row * q_columns + h * shape.head_dim)
-                                       : c.cache_offset(row, kv_head);
-            for (size_t d = 0; d < want.size(); ++d) {
-              T got = is_q ? got_q[offset + d] : (is_k ? got_k : got_v)[offset + d];
-              expect_near(got, want[d], at(m, row, h * shape.head_dim + static_cast<int64_t>(d)));
-              if (!is_q) (is_k ? got_k : got_v)[offset + d] = before[offset + d];
-            }
-          }
-        }
-        EXPECT_TRUE(same_bits(got_k, before)) << "keys of other tokens were written, m " << m;
-        EXPECT_TRUE(same_bits(got_v, before)) << "values of other tokens were written, m " << m;
+        c.run_and_check(w, m, sums, before, this->stream_.get());
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -548,11 +279,13 @@ TYPED_TEST(StreamLinear, OverlappedLaunchesGiveTheSameBits) {
         const GraphExec graph = capture_graph(this->stream_.get(), [&](cudaStream_t stream) {
           for (int i = 0; i < 12; ++i) {
             launch_stream_gate_up(
-                StreamGateUpArgs<T>{
-                    .input = {.x = x.data(), .m = m, .norm = up.device_norm.data(), .eps = kEps},
-                    .w = &up.weight,
-                    .y = between.data(),
-                    .order = i == 0 ? LaunchOrder::kAfterPrevious : order},
+                StreamGateUpArgs<T>{.input = {.x = x.data(),
+                                              .m = m,
+                                              .norm = up.device_norm.data(),
+                                              .eps = kStreamEps},
+                                    .w = &up.weight,
+                                    .y = between.data(),
+                                    .order = i == 0 ? LaunchOrder::kAfterPrevious : order},
                 stream);
             launch_stream_linear(StreamLinearArgs<T>{.input = {.x = between.data(), .m = m},
                                                      .w = &down.weight,
@@ -589,8 +322,19 @@ TYPED_TEST(StreamLinear, SaysWhatItCannotDo) {
   StreamLinearArgs<T> linear{
       .input = {.x = memory.data(), .m = 1}, .w = &w, .y = memory.data() + 1024};
   EXPECT_EQ(reason(stream_linear_supports(linear)), "supported");
+  linear.input.m = 33;
+  EXPECT_NE(reason(stream_linear_supports(linear)).find("1 to 32, not 33"), std::string::npos);
   linear.input.m = 17;
-  EXPECT_NE(reason(stream_linear_supports(linear)).find("1 to 16, not 17"), std::string::npos);
+  linear.input.norm = memory.data();
+  EXPECT_NE(reason(stream_linear_supports(linear)).find("with a norm"), std::string::npos);
+  StreamWeight<T> general = w;
+  general.has_map = false;
+  linear.input.norm = nullptr;
+  linear.w = &general;
+  EXPECT_NE(reason(stream_linear_supports(linear))
+                .find("16 with a norm and on devices other than "
+                      "sm_90, not 17"),
+            std::string::npos);
   linear.input.m = 0;
   EXPECT_NE(reason(stream_linear_supports(linear)).find("not 0"), std::string::npos);
   StreamQkvArgs<T> qkv;
