@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/step_buffers_cuda.h"
 
+#include "kernels/cuda/host_copy.h"
+
 namespace triptych {
 
 namespace {
@@ -40,6 +42,7 @@ StepBuffers::View StepBuffers::view(std::byte* base) const {
   v.sampled_rows = cut.take<int32_t>(limits_.sequences);
   v.sampled_slots = cut.take<int32_t>(limits_.sequences);
   v.sample_keys = cut.take<SampleKey>(limits_.sequences);
+  v.tokens_at = cut.take<int32_t>(1);
   v.old_parts = cut.take<const void*>(limits_.old_parts * limits_.sequences);
   v.page_table = cut.take<int32_t>(limits_.sequences * limits_.pages_per_sequence);
   return v;
@@ -48,15 +51,18 @@ StepBuffers::View StepBuffers::view(std::byte* base) const {
 StepBuffers::StepBuffers(const StepLimits& limits) : limits_(limits) {
   const View measured = view(nullptr);
   table_offset_ = reinterpret_cast<intptr_t>(measured.page_table);
-  bytes_ = table_offset_ +
-           limits.sequences * limits.pages_per_sequence * static_cast<int64_t>(sizeof(int32_t));
+  bytes_ = table_offset_ + table_bytes(limits.sequences);
   memory_ = DeviceBuffer<std::byte>(static_cast<size_t>(bytes_));
   device_ = view(memory_.data());
   for (Host& host : host_) {
     host.memory = PinnedBuffer<std::byte>(static_cast<size_t>(bytes_));
     host.view = view(host.memory.data());
-    host.taken = make_event();
+    host.taken = make_marker();
   }
+}
+
+int64_t StepBuffers::table_bytes(int64_t sequences) const {
+  return sequences * limits_.pages_per_sequence * static_cast<int64_t>(sizeof(int32_t));
 }
 
 const StepBuffers::View& StepBuffers::begin() {
@@ -67,10 +73,8 @@ const StepBuffers::View& StepBuffers::begin() {
 
 void StepBuffers::commit(int64_t sequences, cudaStream_t stream) {
   const Host& host = host_[current_];
-  const int64_t bytes = table_offset_ + sequences * limits_.pages_per_sequence *
-                                            static_cast<int64_t>(sizeof(int32_t));
-  TRIPTYCH_CUDA_CHECK(cudaMemcpyAsync(memory_.data(), host.memory.data(),
-                                      static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+  launch_copy_from_host(host.memory.data(), memory_.data(), table_offset_ + table_bytes(sequences),
+                        stream);
   TRIPTYCH_CUDA_CHECK(cudaEventRecord(host.taken.get(), stream));
 }
 

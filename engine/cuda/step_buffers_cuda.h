@@ -41,6 +41,7 @@ class StepBuffers {
     int32_t* sampled_rows;   ///< [sampled]
     int32_t* sampled_slots;  ///< [sampled]; -1: a padding row.
     SampleKey* sample_keys;  ///< [sampled]
+    int32_t* tokens_at;      ///< [1]: of the step's tokens among those of the steps under way.
     int32_t* page_table;     ///< [sequences, pages_per_sequence]
   };
   [[nodiscard]] const View& device() const { return device_; }
@@ -54,6 +55,7 @@ class StepBuffers {
 
  private:
   [[nodiscard]] View view(std::byte* base) const;
+  [[nodiscard]] int64_t table_bytes(int64_t sequences) const;
 
   StepLimits limits_;
   int64_t bytes_ = 0;  // page table included

@@ -34,6 +34,7 @@ void fill(const StepBuffers::View& host, int32_t first) {
   write(host.old_lengths, kLimits.sequences);
   write(host.sampled_rows, kLimits.sequences);
   write(host.sampled_slots, kLimits.sequences);
+  write(host.tokens_at, 1);
   for (int64_t i = 0; i < kLimits.sequences; ++i) host.sample_keys[i] = {first++, first++};
   for (int64_t i = 0; i < kLimits.old_parts * kLimits.sequences; ++i) {
     host.old_parts[i] = reinterpret_cast<const void*>(static_cast<intptr_t>(first++));
@@ -54,6 +55,7 @@ void expect_filled(const StepBuffers::View& device, int32_t first) {
   expect(device.old_lengths, kLimits.sequences);
   expect(device.sampled_rows, kLimits.sequences);
   expect(device.sampled_slots, kLimits.sequences);
+  expect(device.tokens_at, 1);
   for (const SampleKey& key : from_device(device.sample_keys, kLimits.sequences)) {
     ASSERT_EQ(key.request, first++);
     ASSERT_EQ(key.position, first++);

@@ -131,6 +131,25 @@ TYPED_TEST(SampleCuda, KeepsTheLowestOfEqualLogits) {
   for (const SamplingParams& params : all_params()) this->expect_as_on_host(equal, 3, params);
 }
 
+// Rows of one block each, two neighbouring keys more often than 16 bits count, alone and together.
+TYPED_TEST(SampleCuda, CountsEqualLogitsBeyond16Bits) {
+  using R = Rounding<TypeParam>;
+  constexpr int64_t kRows = 67;
+  constexpr int64_t kVocab = 150000;
+  const auto next = static_cast<float>(1.0 + 2 * R::kUnit);
+  std::vector<TypeParam> logits;
+  for (uint64_t i = 0; i < kRows * kVocab; ++i) {
+    const bool both = i / kVocab % 2 == 0;
+    const bool larger = both ? random_bits(15, i) % 2 == 0 : i / kVocab % 4 == 1;
+    logits.push_back(R::from(random_bits(16, i) % 50 == 0 ? -1.0f : larger ? next : 1.0f));
+  }
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 1.0f, .top_k = 70000, .seed = 9},
+        {.temperature = 2.0f, .top_p = 0.7f, .seed = 10}}) {
+    this->expect_as_on_host(logits, kRows, params);
+  }
+}
+
 TYPED_TEST(SampleCuda, NanNeverWinsAndInfinitiesHaveAnOrder) {
   using R = Rounding<TypeParam>;
   const float inf = std::numeric_limits<float>::infinity();
