@@ -26,7 +26,6 @@ stream|kernels_cuda_test|StreamLinear/*.SmallShapes*
 rows|kernels_cuda_test|DecoderOpsCuda/*:-*SwigluOfExtremes*
 heads|kernels_cuda_test|HeadOpsCuda/*
 rms_norm|kernels_cuda_test|RmsNormCuda/*
-host_copy|kernels_cuda_test|HostCopyCuda.*
 step|engine_cuda_test|StepBuffersCuda.*:StepStateCuda.*:DeviceOpsCuda.Tokens*:DeviceOpsCuda.AStep*
 '
 

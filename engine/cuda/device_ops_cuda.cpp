@@ -110,21 +110,37 @@ void DeviceOps::begin_step(const Step& step) {
 
 void DeviceOps::run_recorded(GraphKey key, const std::function<void()>& body) {
   auto found = graphs_.find(key);
-  if (found == graphs_.end()) {
-    recording_ = true;
-    recorded_choice_ = false;
-    try {
-      GraphExec graph = capture_graph(stream(), [&](cudaStream_t) { body(); });
-      found = graphs_.emplace(key, Recorded{std::move(graph), recorded_choice_}).first;
-    } catch (...) {
-      recording_ = false;
-      throw;
-    }
-    recording_ = false;
-  }
-  run([&] { TRIPTYCH_CUDA_CHECK(cudaGraphLaunch(found->second.graph.get(), stream())); },
+  if (found == graphs_.end()) found = graphs_.emplace(key, record(body)).first;
+  const cudaGraphExec_t graph = found->second.graphs[step_.buffers().current()].get();
+  run([&] { TRIPTYCH_CUDA_CHECK(cudaGraphLaunch(graph, stream())); },
       [&] { return kernel("decode_graph", 0); });
   if (found->second.samples) mark_tokens();
+}
+
+// All copies' graphs at once: the others will be needed in the next steps, which may be timed.
+DeviceOps::Recorded DeviceOps::record(const std::function<void()>& body) {
+  struct Recording {
+    explicit Recording(DeviceOps& of) : ops(of), copy(of.step_.buffers().current()) {
+      ops.recording_ = true;
+      ops.recorded_choice_ = false;
+    }
+    ~Recording() {
+      ops.recording_ = false;
+      ops.step_.buffers().select(copy);
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+    DeviceOps& ops;
+    size_t copy;
+  };
+  const Recording recording(*this);
+  Recorded recorded;
+  for (size_t copy = 0; copy < StepBuffers::kCopies; ++copy) {
+    step_.buffers().select(copy);
+    recorded.graphs[copy] = capture_graph(stream(), [&](cudaStream_t) { body(); });
+  }
+  recorded.samples = recorded_choice_;
+  return recorded;
 }
 
 void DeviceOps::tokens_are_chosen() {

@@ -99,6 +99,11 @@ class DeviceOps : public Ops {
 
  private:
   void mark_tokens();
+  struct Recorded {
+    std::array<GraphExec, StepBuffers::kCopies> graphs;  // one for each copy of the metadata
+    bool samples = false;
+  };
+  [[nodiscard]] Recorded record(const std::function<void()>& body);
   struct Pending {
     size_t buffer;
     int64_t count;
@@ -109,10 +114,6 @@ class DeviceOps : public Ops {
   std::optional<OpTimer> timer_;
   std::shared_ptr<SharedDeviceMemory> shared_;
   int64_t pool_bytes_ = 0;
-  struct Recorded {
-    GraphExec graph;
-    bool samples = false;
-  };
   std::map<GraphKey, Recorded> graphs_;
   std::array<Event, 2> tokens_ready_;  // of the steps under way, in turn
   size_t next_tokens_ = 0;

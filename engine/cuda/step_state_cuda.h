@@ -37,6 +37,7 @@ class StepState {
   }
 
   [[nodiscard]] const StepBuffers::View& device() const { return buffers_.device(); }
+  [[nodiscard]] StepBuffers& buffers() { return buffers_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] bool padded() const { return padded_; }
   /// Sequences, padding included.

@@ -33,7 +33,7 @@ struct Shared {
   Pair warps[kWarps];
   Pair blocks[2][kMaxBlocks];  // of exchanges with even and odd numbers
   uint64_t told[2][3];         // what the owners of the two thresholds tell all blocks
-  uint32_t max_key;
+  uint32_t min_key, max_key;
   int num_notes;
   int32_t notes[kMaxNotes];  // key + 1: 65536 more of it; -(key + 1): as many fewer
   Pair before;               // of the part that has the token
@@ -59,13 +59,15 @@ class RowHistogram {
     rounds_ = (share + kThreads - 1) / kThreads;  // the same in every block
   }
 
-  // Needs no logits.
-  __device__ void clear() {
+  // Needs no logits. counted: there will be counts.
+  __device__ void clear(bool counted) {
     auto* const vectors = reinterpret_cast<uint4*>(counts_);
-    for (int i = static_cast<int>(threadIdx.x); i < kHistogramBytes / 16; i += kThreads) {
+    const int end = counted ? kHistogramBytes / static_cast<int>(sizeof(uint4)) : 0;
+    for (int i = static_cast<int>(threadIdx.x); i < end; i += kThreads) {
       vectors[i] = make_uint4(0, 0, 0, 0);
     }
     if (threadIdx.x == 0) {
+      shared_.min_key = ~0u;
       shared_.max_key = kNanKey;
       shared_.num_notes = 0;
     }
@@ -105,25 +107,36 @@ class RowHistogram {
     return (first_ + r * kThreads + static_cast<int>(threadIdx.x)) * kVectorWidth;
   }
 
-  // Counts the row. When it returns, the largest key is known and every block's counts can be read.
-  __device__ uint32_t count_keys() {
-    uint32_t largest = kNanKey;
+  // Finds the smallest and the largest key of the row, and counts them all if counted. When it
+  // returns, every block's counts can be read.
+  __device__ void read_keys(bool counted) {
+    uint32_t lowest = ~0u;
+    uint32_t highest = kNanKey;
     for_each_vector([&](int, const Vector8<T>& vector) {
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i) {
         const uint32_t key = order_key<T>(vector.words[i / 2] >> (16 * (i % 2)) & 0xFFFF);
         if (key == kNanKey) continue;
-        largest = max(largest, key);
-        add_one(key);
+        lowest = min(lowest, key);
+        highest = max(highest, key);
+        if (counted) add_one(key);
       }
     });
-    largest = __reduce_max_sync(kWholeWarp, largest);
-    if (threadIdx.x % kWarpSize == 0) atomicMax(&shared_.max_key, largest);
-    Group::barrier();
-    for (int b = 0; b < kBlocks; ++b) {
-      largest = max(largest, Group::in_block(&shared_, b)->max_key);
+    lowest = __reduce_min_sync(kWholeWarp, lowest);
+    highest = __reduce_max_sync(kWholeWarp, highest);
+    if (threadIdx.x % kWarpSize == 0) {
+      atomicMin(&shared_.min_key, lowest);
+      atomicMax(&shared_.max_key, highest);
     }
-    return largest;
+    Group::barrier();
+    int notes = 0;
+    for (int b = 0; b < kBlocks; ++b) {
+      const Shared* const shared = Group::in_block(&shared_, b);
+      min_key_ = min(min_key_, shared->min_key);
+      max_key_ = max(max_key_, shared->max_key);
+      notes += shared->num_notes;
+    }
+    noted_ = notes > 0;
   }
 
   // A count that leaves its 16 bits is noted, and what it carries into its neighbour taken back.
@@ -142,11 +155,12 @@ class RowHistogram {
   __device__ void note(int32_t entry) { shared_.notes[atomicAdd(&shared_.num_notes, 1)] = entry; }
 
   // body(key, count) for the two keys of word j of thread `thread` of this block, counted over the
-  // logits of all blocks.
+  // logits of all blocks; not at all where no key can be.
   template <class Body>
   __device__ void for_each_in_word(int thread, int j, const Body& body) const {
     const int word = (Group::rank() * kThreads + thread) * kThreadWords + j;
     const int at = (Group::rank() * kThreadWords + j) * kThreads + thread;
+    if (2 * word + 1 < static_cast<int>(min_key_) || 2 * word > static_cast<int>(max_key_)) return;
     uint32_t low = 0;
     uint32_t high = 0;
 #pragma unroll
@@ -170,13 +184,6 @@ class RowHistogram {
       if (key == low_key + 1) *high += amount;
     }
   }
-  // Once the counts are there.
-  __device__ void look_for_notes() {
-    int notes = 0;
-    for (int b = 0; b < kBlocks; ++b) notes += Group::in_block(&shared_, b)->num_notes;
-    noted_ = notes > 0;
-  }
-
   // Every block's sums to every block; all threads of the group come here with the block's sums.
   __device__ const Pair* exchange(const Pair& mine) {
     parity_ ^= 1;  // a block may be an exchange ahead of one that still reads, not two
@@ -224,6 +231,8 @@ class RowHistogram {
   int count_ = 0;
   int rounds_ = 0;
   int parity_ = 0;
+  uint32_t min_key_ = ~0u;
+  uint32_t max_key_ = kNanKey;
   bool noted_ = false;
 };
 

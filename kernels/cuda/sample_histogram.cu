@@ -3,9 +3,9 @@
 // Sampling by temperature, top-k and top-p where a block has room for a count of every key (f16 and
 // bf16 have 2^16). Equal keys have equal weights, so the counts give the sums over larger keys that
 // top-k and top-p ask for, with one weight a key that occurs and not one a logit. A second pass
-// over the logits adds weights in order of index until the random number is reached. A row is
-// shared by a group of 1 to 16 blocks; each counts its part, and each looks after its share of the
-// keys.
+// over the logits adds weights in order of index until the random number is reached; where
+// nothing is cut, that pass is all and needs no counts. A row is shared by a group of 1 to 16
+// blocks; each counts its part, and each looks after its share of the keys.
 #include <algorithm>
 
 #include "kernels/common/cuda_check.h"
@@ -31,14 +31,13 @@ struct Threshold {
 struct Cut {
   uint32_t key;
   uint64_t kept;
-  uint64_t total;  // their weight
 };
 
 template <class T, int kBlocks>
 class HistogramSampler : private RowHistogram<T, kBlocks> {
   using Base = RowHistogram<T, kBlocks>;
-  using Base::counts_, Base::rounds_, Base::shared_, Base::kThreadWords;
   using Base::exchange, Base::for_each_in_word, Base::for_each_vector, Base::from_lane;
+  using Base::max_key_, Base::rounds_, Base::shared_, Base::kThreadWords;
   using Base::scan_block, Base::warp_scan;
   using typename Base::Group;
 
@@ -47,31 +46,34 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
   __device__ HistogramSampler(const SampleArgs<T>& args, int64_t row, Shared& shared,
                               uint32_t* memory)
       : Base(args, row, shared, memory),
+        params_(args.params),
         weights_(reinterpret_cast<uint64_t*>(memory + kWords)),
         equals_(reinterpret_cast<uint32_t*>(weights_ + rounds_ * kWarps)),
         scale_(sample_scale(args.params.temperature)) {
     if (threadIdx.x == 0) shared_.part = -1;
-    this->clear();
+    this->clear(cuts());
   }
 
   // One thread of the group calls write(token).
   template <class Write>
-  __device__ void sample(const SamplingParams& params, uint32_t bits, const Write& write) {
-    const uint32_t max_key = this->count_keys();
-    if (max_key == kNanKey) {
+  __device__ void sample(uint32_t bits, const Write& write) {
+    this->read_keys(cuts());
+    if (max_key_ == kNanKey) {
       Group::barrier();  // the others have read this block's memory
       if (threadIdx.x == 0 && Group::rank() == 0) write(0);
       return;
     }
-    this->look_for_notes();
-    max_ = value_of_key<T>(max_key);
-    const Cut cut = cut_row(params);
+    max_ = value_of_key<T>(max_key_);
+    // From minus infinity on, all of them.
+    const Cut all = {0x8000 - Infinity<T>::kBits, static_cast<uint64_t>(kMaxSampleVocab)};
+    const Cut cut = cuts() ? cut_row(all) : all;
     each_ = weight(cut.key);
     kept_ = cut.kept;
-    locate(value_of_key<T>(cut.key), sample_target(cut.total, bits), write);
+    locate(value_of_key<T>(cut.key), bits, write);
   }
 
  private:
+  __device__ bool cuts() const { return params_.top_k > 0 || params_.top_p < 1.0f; }
   __device__ uint64_t weight(uint32_t key) const {
     return sample_weight(value_of_key<T>(key), max_, scale_);
   }
@@ -81,7 +83,7 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
     return {count, count > 0 ? count * weight(key) : 0};
   }
 
-  __device__ Cut cut_row(const SamplingParams& params) {
+  __device__ Cut cut_row(Cut cut) {
     Pair mine = {};  // of this thread's keys
     for (int j = 0; j < kThreadWords; ++j) {
       for_each_in_word(static_cast<int>(threadIdx.x), j, [&](uint32_t key, uint32_t count) {
@@ -98,19 +100,19 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
       all = {all.a + blocks[b].a, all.b + blocks[b].b};
       if (b > Group::rank()) above = {above.a + blocks[b].a, above.b + blocks[b].b};
     }
-    Cut cut = {0x8000 - Infinity<T>::kBits, all.a, all.b};  // from minus infinity on: all
-    const auto top_k = static_cast<uint64_t>(params.top_k);
+    uint64_t total = all.b;  // of the tokens that are left
+    const auto top_k = static_cast<uint64_t>(params_.top_k);
     if (top_k > 0 && top_k < all.a) {
       const Threshold at = find_threshold(0, mine.a, above.a, above, top_k);
       const uint64_t kept = top_k - at.count;
-      cut = {at.key, kept, at.weight + kept * weight(at.key)};
+      cut = {at.key, kept};
+      total = at.weight + kept * weight(at.key);
     }
-    if (params.top_p < 1.0f) {
-      const uint64_t target = top_p_target(params.top_p, cut.total);
+    if (params_.top_p < 1.0f) {
+      const uint64_t target = top_p_target(params_.top_p, total);
       const Threshold at = find_threshold(1, mine.b, above.b, above, target);
       const uint64_t each = weight(at.key);  // above 0: without it the target is not reached
-      const uint64_t kept = (target - at.weight + each - 1) / each;
-      cut = {at.key, kept, at.weight + kept * each};
+      cut = {at.key, (target - at.weight + each - 1) / each};
     }
     return cut;
   }
@@ -180,9 +182,9 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
     return {above, equal};
   }
 
-  // The first token at which the weights of all up to it exceed the target. All together do.
+  // The first token at which the weights of all up to it exceed the random share of their sum.
   template <class Write>
-  __device__ void locate(float cut, uint64_t target, const Write& write) {
+  __device__ void locate(float cut, uint32_t bits, const Write& write) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     for_each_vector([&](int r, const Vector8<T>& vector) {
@@ -207,7 +209,12 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
     const Pair upto = scan_block(mine, &block);
     const Pair* const blocks = exchange(block);
     Pair before = {upto.a - mine.a, upto.b - mine.b};
-    for (int b = 0; b < Group::rank(); ++b) before = plus(before, blocks[b]);
+    Pair all = {};
+    for (int b = 0; b < kBlocks; ++b) {
+      all = plus(all, blocks[b]);
+      if (b < Group::rank()) before = plus(before, blocks[b]);
+    }
+    const uint64_t target = sample_target(left(all), bits);
     if (left(before) <= target && target < left(plus(before, mine))) {
       int part = first;
       for (; part < last - 1; ++part) {
@@ -242,6 +249,7 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
     write(this->index_of(r) + found);
   }
 
+  const SamplingParams& params_;
   uint64_t* weights_;
   uint32_t* equals_;
   float scale_;
@@ -258,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1) histogram_kernel(SampleArgs<T> ar
   const int64_t row = blockIdx.x / kBlocks;
   HistogramSampler<T, kBlocks> sampler(args, row, shared, memory);
   wait_for_previous_kernels();
-  sampler.sample(args.params, sample_bits(args.params.seed, args.keys[row]),
+  sampler.sample(sample_bits(args.params.seed, args.keys[row]),
                  [&](int32_t token) { write_token(args, row, token); });
 }
 
