@@ -16,6 +16,7 @@
 #include "base/strings.h"
 #include "db/migrations/0002_serving.sql.h"
 #include "db/migrations/0003_device_wait.sql.h"
+#include "db/migrations/0004_host_work.sql.h"
 #include "db/schema.sql.h"
 #include "db/views/v_blocks.sql.h"
 #include "db/views/v_decomposition.sql.h"
@@ -41,8 +42,8 @@ constexpr std::array kViews = {
 };
 
 // From version 2 on; version 1 is the first there is.
-constexpr std::array kMigrations = {Migration{2, k0002ServingSql},
-                                    Migration{3, k0003DeviceWaitSql}};
+constexpr std::array kMigrations = {Migration{2, k0002ServingSql}, Migration{3, k0003DeviceWaitSql},
+                                    Migration{4, k0004HostWorkSql}};
 
 std::string path_of(const Connection& connection) {
   const char* path = sqlite3_db_filename(connection.handle(), "main");

@@ -93,6 +93,8 @@ void for_each_field(R& r, Visit&& visit) {
   visit("cpu_mhz", r.cpu_mhz);
   visit("prefill_steps", r.prefill_steps);
   visit("device_wait_ns", r.device_wait_ns);
+  visit("decode_host_ns", r.decode_host_ns);
+  visit("prefill_host_ns", r.prefill_host_ns);
 }
 
 template <Is<RequestRow> R, class Visit>

@@ -136,7 +136,11 @@ struct BlockRow {
   double load_average = 0;                  ///< One-minute load before the pass.
   std::optional<double> cpu_mhz{};          ///< Mean over cores, where readable.
   std::optional<int64_t> prefill_steps{};   ///< NULL before schema version 2.
-  std::optional<int64_t> device_wait_ns{};  ///< NULL where it is not known.
+  // NULL where they are not known: time that the host waited for its device, and its own work for
+  // steps that only decoded and for steps that read prompts.
+  std::optional<int64_t> device_wait_ns{};
+  std::optional<int64_t> decode_host_ns{};
+  std::optional<int64_t> prefill_host_ns{};
   std::vector<RequestRow> requests{};
 };
 

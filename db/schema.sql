@@ -5,7 +5,7 @@
 -- natural logarithm; utc is text as 2026-01-31T12:34:56Z. Views (db/views) are the stable
 -- interface: tables may change from version to version.
 PRAGMA application_id = 0x54726970;  -- "Trip": tells this file from other SQLite databases
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 CREATE TABLE run (
   run_id            INTEGER PRIMARY KEY,
@@ -104,6 +104,8 @@ CREATE TABLE block (
   cpu_mhz           REAL,              -- MHz, mean over cores; NULL where it cannot be read
   prefill_steps     INTEGER,           -- steps that read prompt tokens; NULL before version 2
   device_wait_ns    INTEGER,           -- ns that the host waited for its device; NULL: not known
+  decode_host_ns    INTEGER,           -- ns of host work for steps that only decoded; NULL: not known
+  prefill_host_ns   INTEGER,           -- ns of host work for steps that read prompts; NULL: not known
   UNIQUE (cell_id, block_index)
 ) STRICT;
 

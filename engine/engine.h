@@ -47,6 +47,11 @@ struct GenerateResult {
   /// Time in which the host only waited for its device; none where both are the same (CPU) or the
   /// engine does not say.
   std::optional<int64_t> device_wait_ns = std::nullopt;
+  /// The host's own work for steps that only decoded, and for steps that read prompts: planning,
+  /// issuing, delivering; what it waits for while it issues (logits to choose from) counts, too.
+  /// None as above.
+  std::optional<int64_t> decode_host_ns = std::nullopt;
+  std::optional<int64_t> prefill_host_ns = std::nullopt;
 };
 
 /// One position of a teacher-forced pass: logits after reading tokens[position].

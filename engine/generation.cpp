@@ -76,6 +76,7 @@ class Generation {
     for (int64_t client = 0; client < clients_; ++client) submit_next(result_.start_ns);
     while (true) {
       submit_arrivals();
+      work_start_ns_ = now_ns();
       const Scheduler::Plan& plan = scheduler_.next();
       preempt(plan.preempted);
       if (launch(plan)) {
@@ -89,7 +90,11 @@ class Generation {
       }
     }
     result_.end_ns = now_ns();
-    if (on_device_) result_.device_wait_ns = device_wait_ns_;
+    if (on_device_) {
+      result_.device_wait_ns = device_wait_ns_;
+      result_.decode_host_ns = decode_host_ns_;
+      result_.prefill_host_ns = prefill_host_ns_;
+    }
     return std::move(result_);
   }
 
@@ -150,6 +155,7 @@ class Generation {
     if (first) open_phase();
     executor_.launch({tokens_, positions_, sequences_, sampled_});
     for (const Flight::Sample& sample : flights_.back().samples) schedule_next(sample);
+    count_work(flights_.back().kind);
     return true;
   }
 
@@ -206,7 +212,9 @@ class Generation {
     if (!chosen_.empty()) {
       const int64_t start_ns = now_ns();
       executor_.fetch(chosen_);
-      device_wait_ns_ += now_ns() - start_ns;
+      const int64_t waited_ns = now_ns() - start_ns;
+      device_wait_ns_ += waited_ns;
+      work_start_ns_ += waited_ns;
     } else if (sink_ != nullptr) {
       executor_.wait();  // so that the phase ends with the step
     }
@@ -217,6 +225,14 @@ class Generation {
     phase_.reset();
     flights_.pop_front();
     if (!flights_.empty()) open_phase();
+    count_work(flight.kind);
+  }
+
+  /// What the host did since it last counted, waiting left out, was for a step of this kind.
+  void count_work(PhaseKind kind) {
+    const int64_t now = now_ns();
+    (kind == PhaseKind::kDecode ? decode_host_ns_ : prefill_host_ns_) += now - work_start_ns_;
+    work_start_ns_ = now;
   }
 
   void take(int64_t index, int32_t token_id, int64_t delivered_ns) {
@@ -263,6 +279,9 @@ class Generation {
   std::vector<State> states_;  // [requests]
   std::deque<Flight> flights_;
   int64_t device_wait_ns_ = 0;
+  int64_t work_start_ns_ = 0;
+  int64_t decode_host_ns_ = 0;
+  int64_t prefill_host_ns_ = 0;
   std::optional<PhaseScope> phase_;  // of the oldest flight
   // The current step, kept between steps so that the fast runtime allocates nothing.
   std::vector<int32_t> tokens_;

@@ -434,6 +434,8 @@ Result<db::BlockRow> make_block_row(const GenerateResult& result,
   row.decode_steps = result.decode_steps;
   row.prefill_steps = result.prefill_steps;
   row.device_wait_ns = result.device_wait_ns;
+  row.decode_host_ns = result.decode_host_ns;
+  row.prefill_host_ns = result.prefill_host_ns;
   if (row.wall_ns <= 0 || result.requests.size() != requests.size()) {
     return fail(ErrorCode::kCorrupt, "the engine answered without time or with other requests");
   }

@@ -16,6 +16,8 @@ CREATE VIEW v_blocks (
   output_tokens,   -- tokens, all requests
   decode_steps,    -- forward passes after prefill
   host_ns_per_step,  -- ns of a step in which the host did not wait for its device; NULL: not known
+  host_ns_per_decode_step,   -- ns of host work for a step that only decoded; NULL: not known
+  host_ns_per_prefill_step,  -- ns of host work for a step that read prompts; NULL: not known
   requests,        -- requests in the pass
   load_average,    -- runnable tasks, one-minute mean before the pass
   cpu_mhz,         -- MHz; NULL where it cannot be read
@@ -33,6 +35,8 @@ SELECT run.experiment, cell.name, cell.stack, cell.comparison, block.block_index
        block.wall_ns, block.output_tokens, block.decode_steps,
        CAST(block.wall_ns - block.device_wait_ns AS REAL) /
            nullif(block.decode_steps + block.prefill_steps, 0),
+       CAST(block.decode_host_ns AS REAL) / nullif(block.decode_steps, 0),
+       CAST(block.prefill_host_ns AS REAL) / nullif(block.prefill_steps, 0),
        (SELECT count(*) FROM request WHERE request.block_id = block.block_id),
        block.load_average, block.cpu_mhz, block.started_utc, cell.run_id, cell.cell_id,
        block.block_id

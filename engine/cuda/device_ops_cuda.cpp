@@ -34,14 +34,11 @@ DeviceOps::DeviceOps(const ModelWeights& weights, const EngineOptions& options,
       weights_(DeviceWeights::of(weights)),
       step_(options, weights.config.num_layers),
       last_tokens_(static_cast<size_t>(options.max_batch)),
-      sampled_(static_cast<size_t>(options.max_batch)),
+      sampled_(2 * static_cast<size_t>(options.max_batch)),
       shared_(SharedDeviceMemory::instance()) {
   keep_freed_memory();
   TRIPTYCH_CUDA_CHECK(cudaMemset(last_tokens_.data(), 0, last_tokens_.size_bytes()));
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    tokens_[i] = PinnedBuffer<int32_t>(static_cast<size_t>(options.max_batch));
-    tokens_ready_[i] = make_event();
-  }
+  for (Event& ready : tokens_ready_) ready = make_marker();
 }
 
 void DeviceOps::set_sink(ActivitySink* sink) {
@@ -107,43 +104,58 @@ DeviceVector DeviceOps::resident(std::span<const float> weights) {
   return weights_->at(weights.data());
 }
 
-void DeviceOps::begin_step(const Step& step) { step_.begin(step, stream()); }
+void DeviceOps::begin_step(const Step& step) {
+  step_.begin(step, static_cast<int64_t>(next_tokens_) * options_.max_batch, stream());
+}
 
 void DeviceOps::run_recorded(GraphKey key, const std::function<void()>& body) {
   auto found = graphs_.find(key);
-  if (found == graphs_.end()) {
-    recording_ = true;
-    recorded_choice_ = false;
-    try {
-      GraphExec graph = capture_graph(stream(), [&](cudaStream_t) { body(); });
-      found = graphs_.emplace(key, Recorded{std::move(graph), recorded_choice_}).first;
-    } catch (...) {
-      recording_ = false;
-      throw;
-    }
-    recording_ = false;
-  }
-  run([&] { TRIPTYCH_CUDA_CHECK(cudaGraphLaunch(found->second.graph.get(), stream())); },
+  if (found == graphs_.end()) found = graphs_.emplace(key, record(body)).first;
+  const cudaGraphExec_t graph = found->second.graphs[step_.buffers().current()].get();
+  run([&] { TRIPTYCH_CUDA_CHECK(cudaGraphLaunch(graph, stream())); },
       [&] { return kernel("decode_graph", 0); });
-  if (found->second.samples) send_tokens();
+  if (found->second.samples) mark_tokens();
+}
+
+// All copies' graphs at once: the others will be needed in the next steps, which may be timed.
+DeviceOps::Recorded DeviceOps::record(const std::function<void()>& body) {
+  struct Recording {
+    explicit Recording(DeviceOps& of) : ops(of), copy(of.step_.buffers().current()) {
+      ops.recording_ = true;
+      ops.recorded_choice_ = false;
+    }
+    ~Recording() {
+      ops.recording_ = false;
+      ops.step_.buffers().select(copy);
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+    DeviceOps& ops;
+    size_t copy;
+  };
+  const Recording recording(*this);
+  Recorded recorded;
+  for (size_t copy = 0; copy < StepBuffers::kCopies; ++copy) {
+    step_.buffers().select(copy);
+    recorded.graphs[copy] = capture_graph(stream(), [&](cudaStream_t) { body(); });
+  }
+  recorded.samples = recorded_choice_;
+  return recorded;
 }
 
 void DeviceOps::tokens_are_chosen() {
   if (recording_) {
     recorded_choice_ = true;
   } else {
-    send_tokens();
+    mark_tokens();
   }
 }
 
-void DeviceOps::send_tokens() {
+void DeviceOps::mark_tokens() {
   const int64_t count = step_.real_sampled();
-  TRIPTYCH_CHECK(pending_.size() < tokens_.size(), "at most two steps are under way");
+  TRIPTYCH_CHECK(pending_.size() < tokens_ready_.size(), "at most two steps are under way");
   const size_t buffer = next_tokens_;
   next_tokens_ = 1 - next_tokens_;
-  TRIPTYCH_CUDA_CHECK(cudaMemcpyAsync(tokens_[buffer].data(), sampled_.data(),
-                                      static_cast<size_t>(count) * sizeof(int32_t),
-                                      cudaMemcpyDeviceToHost, stream()));
   TRIPTYCH_CUDA_CHECK(cudaEventRecord(tokens_ready_[buffer].get(), stream()));
   pending_.push_back({buffer, count});
 }
@@ -154,7 +166,8 @@ void DeviceOps::fetch_tokens(std::span<int32_t> out) {
   pending_.pop_front();
   TRIPTYCH_CHECK(std::ssize(out) == pending.count, "one token per sampled row");
   TRIPTYCH_CUDA_CHECK(cudaEventSynchronize(tokens_ready_[pending.buffer].get()));
-  const int32_t* tokens = tokens_[pending.buffer].data();
+  const int32_t* tokens =
+      sampled_.data() + static_cast<int64_t>(pending.buffer) * options_.max_batch;
   std::copy(tokens, tokens + pending.count, out.begin());
   if (sink_ != nullptr) timer_->report(*sink_);
 }

@@ -77,8 +77,8 @@ class DeviceOps : public Ops {
   /// Begins to copy `bytes` from the device into page-locked memory of this object, which holds
   /// them once synchronize() has returned.
   const std::byte* copy_to_host(const void* from, int64_t bytes);
-  /// The step's tokens are in sampled_ once the stream comes here: sends them to the host, or,
-  /// while recording, remembers that the graph chooses tokens.
+  /// The step's tokens are in sampled_ once the stream comes here: marks the place, or, while
+  /// recording, remembers that the graph chooses tokens.
   void tokens_are_chosen();
 
   static DeviceBuffer<std::byte> zeroed(int64_t bytes);
@@ -93,10 +93,17 @@ class DeviceOps : public Ops {
   std::shared_ptr<const DeviceWeights> weights_;
   StepState step_;
   DeviceBuffer<int32_t> last_tokens_;  // [max_batch], by slot
-  DeviceBuffer<int32_t> sampled_;      // [max_batch]
+  // [2, max_batch]: of the steps under way, in turn. The device writes into host memory: a few
+  // words, which arrive before the kernel ends, where a copy would be an operation of its own.
+  PinnedBuffer<int32_t> sampled_;
 
  private:
-  void send_tokens();
+  void mark_tokens();
+  struct Recorded {
+    std::array<GraphExec, StepBuffers::kCopies> graphs;  // one for each copy of the metadata
+    bool samples = false;
+  };
+  [[nodiscard]] Recorded record(const std::function<void()>& body);
   struct Pending {
     size_t buffer;
     int64_t count;
@@ -107,13 +114,8 @@ class DeviceOps : public Ops {
   std::optional<OpTimer> timer_;
   std::shared_ptr<SharedDeviceMemory> shared_;
   int64_t pool_bytes_ = 0;
-  struct Recorded {
-    GraphExec graph;
-    bool samples = false;
-  };
   std::map<GraphKey, Recorded> graphs_;
-  std::array<PinnedBuffer<int32_t>, 2> tokens_;  // of the steps under way, in turn
-  std::array<Event, 2> tokens_ready_;
+  std::array<Event, 2> tokens_ready_;  // of the steps under way, in turn
   size_t next_tokens_ = 0;
   std::deque<Pending> pending_;
   PinnedBuffer<std::byte> host_;

@@ -225,6 +225,7 @@ class CudaOps final : public DeviceOps {
                             .slots = meta().sampled_slots,
                             .last_tokens = last_tokens_.data(),
                             .out = sampled_.data(),
+                            .out_at = meta().tokens_at,
                             .workspace = sample_workspace_.data(),
                             .order = order()},
                            stream());

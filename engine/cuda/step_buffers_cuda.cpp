@@ -40,38 +40,47 @@ StepBuffers::View StepBuffers::view(std::byte* base) const {
   v.sampled_rows = cut.take<int32_t>(limits_.sequences);
   v.sampled_slots = cut.take<int32_t>(limits_.sequences);
   v.sample_keys = cut.take<SampleKey>(limits_.sequences);
+  v.tokens_at = cut.take<int32_t>(1);
   v.old_parts = cut.take<const void*>(limits_.old_parts * limits_.sequences);
   v.page_table = cut.take<int32_t>(limits_.sequences * limits_.pages_per_sequence);
   return v;
 }
 
-StepBuffers::StepBuffers(const StepLimits& limits) : limits_(limits) {
+StepBuffers::StepBuffers(const StepLimits& limits)
+    : limits_(limits), stream_(make_stream()), before_(make_marker()) {
   const View measured = view(nullptr);
   table_offset_ = reinterpret_cast<intptr_t>(measured.page_table);
-  bytes_ = table_offset_ +
-           limits.sequences * limits.pages_per_sequence * static_cast<int64_t>(sizeof(int32_t));
-  memory_ = DeviceBuffer<std::byte>(static_cast<size_t>(bytes_));
-  device_ = view(memory_.data());
-  for (Host& host : host_) {
-    host.memory = PinnedBuffer<std::byte>(static_cast<size_t>(bytes_));
-    host.view = view(host.memory.data());
-    host.taken = make_event();
+  bytes_ = table_offset_ + table_bytes(limits.sequences);
+  for (Copies& copies : copies_) {
+    copies.device_memory = DeviceBuffer<std::byte>(static_cast<size_t>(bytes_));
+    copies.device = view(copies.device_memory.data());
+    copies.host_memory = PinnedBuffer<std::byte>(static_cast<size_t>(bytes_));
+    copies.host = view(copies.host_memory.data());
+    copies.arrived = make_marker();
   }
+}
+
+int64_t StepBuffers::table_bytes(int64_t sequences) const {
+  return sequences * limits_.pages_per_sequence * static_cast<int64_t>(sizeof(int32_t));
 }
 
 const StepBuffers::View& StepBuffers::begin() {
   current_ = 1 - current_;
-  TRIPTYCH_CUDA_CHECK(cudaEventSynchronize(host_[current_].taken.get()));
-  return host_[current_].view;
+  TRIPTYCH_CUDA_CHECK(cudaEventSynchronize(copies_[current_].arrived.get()));
+  return copies_[current_].host;
 }
 
 void StepBuffers::commit(int64_t sequences, cudaStream_t stream) {
-  const Host& host = host_[current_];
-  const int64_t bytes = table_offset_ + sequences * limits_.pages_per_sequence *
-                                            static_cast<int64_t>(sizeof(int32_t));
-  TRIPTYCH_CUDA_CHECK(cudaMemcpyAsync(memory_.data(), host.memory.data(),
-                                      static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
-  TRIPTYCH_CUDA_CHECK(cudaEventRecord(host.taken.get(), stream));
+  const Copies& copies = copies_[current_];
+  // before_ is from the last commit: when it has come, the step before last, which read this copy,
+  // has ended.
+  TRIPTYCH_CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), before_.get()));
+  TRIPTYCH_CUDA_CHECK(cudaMemcpyAsync(copies.device_memory.data(), copies.host_memory.data(),
+                                      static_cast<size_t>(table_offset_ + table_bytes(sequences)),
+                                      cudaMemcpyHostToDevice, stream_.get()));
+  TRIPTYCH_CUDA_CHECK(cudaEventRecord(copies.arrived.get(), stream_.get()));
+  TRIPTYCH_CUDA_CHECK(cudaEventRecord(before_.get(), stream));
+  TRIPTYCH_CUDA_CHECK(cudaStreamWaitEvent(stream, copies.arrived.get()));
 }
 
 }  // namespace triptych

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// StepBuffers: what the kernels of a step read about it, copied to the device in one piece.
+// StepBuffers: what the kernels of a step read about it, copied to the device in one piece while
+// the step before still runs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,8 +22,9 @@ struct StepLimits {
   int64_t old_parts = 0;           ///< Buffers that a sequence of a contiguous cache has.
 };
 
-/// The device's copy is at fixed addresses, so that graphs may read it; the host's is double, so
-/// that a step is prepared while the one before it has not begun.
+/// Two copies on the host and two on the device, which steps use in turn: a step is prepared and
+/// copied while the one before it runs. The device's are at fixed addresses, so that graphs may
+/// read them: a graph for each.
 class StepBuffers {
  public:
   /// Throws DeviceError.
@@ -41,32 +43,42 @@ class StepBuffers {
     int32_t* sampled_rows;   ///< [sampled]
     int32_t* sampled_slots;  ///< [sampled]; -1: a padding row.
     SampleKey* sample_keys;  ///< [sampled]
+    int32_t* tokens_at;      ///< [1]: of the step's tokens among those of the steps under way.
     int32_t* page_table;     ///< [sequences, pages_per_sequence]
   };
-  [[nodiscard]] const View& device() const { return device_; }
+  static constexpr size_t kCopies = 2;
+  /// Of the copy in use.
+  [[nodiscard]] const View& device() const { return copies_[current_].device; }
+  [[nodiscard]] size_t current() const { return current_; }
+  /// For the recording of graphs: makes device() that of this copy, until it is set back.
+  void select(size_t copy) { current_ = copy; }
   [[nodiscard]] int64_t max_rows() const { return limits_.rows; }
   /// Entries of each row of old_parts.
   [[nodiscard]] int64_t max_sequences() const { return limits_.sequences; }
   /// The host's copy for the next step; waits until the device has taken what was in it.
   [[nodiscard]] const View& begin();
-  /// Copies it to the device, of the page table as many rows as there are sequences.
+  /// Copies it to the device, of the page table as many rows as there are sequences; what is issued
+  /// to `stream` from now on finds it there. Everything of the step before is issued to it already.
   void commit(int64_t sequences, cudaStream_t stream);
 
  private:
   [[nodiscard]] View view(std::byte* base) const;
+  [[nodiscard]] int64_t table_bytes(int64_t sequences) const;
 
   StepLimits limits_;
   int64_t bytes_ = 0;  // page table included
   int64_t table_offset_ = 0;
-  DeviceBuffer<std::byte> memory_;
-  View device_;
-  struct Host {
-    PinnedBuffer<std::byte> memory;
-    View view;
-    Event taken;
+  struct Copies {
+    DeviceBuffer<std::byte> device_memory;
+    View device;
+    PinnedBuffer<std::byte> host_memory;
+    View host;
+    Event arrived;
   };
-  std::array<Host, 2> host_;
+  std::array<Copies, kCopies> copies_;
   size_t current_ = 0;
+  Stream stream_;  // of the copies
+  Event before_;   // everything before the current step
 };
 
 }  // namespace triptych

@@ -30,7 +30,7 @@ StepState::StepState(const EngineOptions& options, int64_t num_layers)
       pages_per_sequence_(pages_of_sequence(options)),
       buffers_(limits(options, num_layers)) {}
 
-void StepState::begin(const Step& step, cudaStream_t stream) {
+void StepState::begin(const Step& step, int64_t tokens_at, cudaStream_t stream) {
   const StepBuffers::View& host = buffers_.begin();
   rows_ = step.rows();
   padded_ = step.padded_rows > 0;
@@ -40,6 +40,7 @@ void StepState::begin(const Step& step, cudaStream_t stream) {
                  "a step of more rows or sequences than the engine was made for");
   fill_rows(step, host);
   fill_sampled(step, host);
+  *host.tokens_at = static_cast<int32_t>(tokens_at);
   if (paged_ != nullptr) {
     fill_pages(step, host);
   } else {

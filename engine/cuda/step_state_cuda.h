@@ -26,8 +26,9 @@ class StepState {
     paged_ = paged;
     concat_ = concat;
   }
-  /// Copies the step to the device. Throws DeviceError.
-  void begin(const Step& step, cudaStream_t stream);
+  /// Copies the step to the device; its tokens go to place `tokens_at` of those that were chosen.
+  /// Throws DeviceError.
+  void begin(const Step& step, int64_t tokens_at, cudaStream_t stream);
 
   /// Lets go of the cache's memory.
   void forget() {
@@ -36,6 +37,7 @@ class StepState {
   }
 
   [[nodiscard]] const StepBuffers::View& device() const { return buffers_.device(); }
+  [[nodiscard]] StepBuffers& buffers() { return buffers_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] bool padded() const { return padded_; }
   /// Sequences, padding included.

@@ -39,6 +39,13 @@ using Event = UniqueHandle<cudaEvent_t, destroy_event>;
   return Event(event);
 }
 
+/// An event that only orders: recording it is cheaper. Throws DeviceError.
+[[nodiscard]] inline Event make_marker() {
+  cudaEvent_t event = nullptr;
+  TRIPTYCH_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return Event(event);
+}
+
 /// `size` elements of uninitialised memory from Allocate, given back through Free.
 template <class T, auto Allocate, auto Free>
 class CudaBuffer {

@@ -20,6 +20,7 @@ inline constexpr int kRoundBytes = kThreads * static_cast<int>(sizeof(uint4));
 inline constexpr int kMaxHeldRounds = 10;
 inline constexpr int kMaxRounds = static_cast<int>(kMaxSampleVocab / kVectorWidth / kThreads);
 inline constexpr int kMaxBlocks = 8;
+inline constexpr int kInFlight = 4;      // vectors of a thread
 inline constexpr int kValues = 3;        // reduced together
 inline constexpr int kMaxFew = 256;      // largest top_k of the short way
 inline constexpr int kMaxListed = 1024;  // candidates; more go the long way
@@ -70,20 +71,32 @@ class RowKeys {
     first_ = Group::rank() * share;
     count_ = max(0, min(share, vectors - first_));
     rounds_ = (share + kThreads - 1) / kThreads;  // the same in every block
-    for (int r = 0; r < held_rounds; ++r) {
-      const Vector8<T> keys = load_keys(r);
-      held_[r * kThreads] = make_uint4(keys.words[0], keys.words[1], keys.words[2], keys.words[3]);
+    for (int r = 0; r < held_rounds; r += kInFlight) {
+      Vector8<T> loaded[kInFlight];
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) loaded[u] = load(r + u);
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) {
+        if (r + u >= held_rounds) break;
+        const Vector8<T> keys = to_keys(loaded[u]);
+        held_[(r + u) * kThreads] =
+            make_uint4(keys.words[0], keys.words[1], keys.words[2], keys.words[3]);
+      }
     }
     if (threadIdx.x == 0) shared_.num_listed = 0;
     Group::barrier();  // the others run: their shared memory can be written
   }
 
-  // Keys of the vector of this thread in round r, two a word; those beyond its share are NaN.
-  __device__ Vector8<T> load_keys(int r) const {
+  // The vector of this thread in round r; those beyond its share are NaN.
+  __device__ Vector8<T> load(int r) const {
     const int i = r * kThreads + static_cast<int>(threadIdx.x);
-    Vector8<T> keys;  // zeros: kNanKey
-    if (i >= count_) return keys;
-    const Vector8<T> vector = logits_.load(first_ + i);
+    if (i < count_) return logits_.load(first_ + i);
+    constexpr uint32_t kTwoNans = 0xFFFFFFFF;
+    return {{kTwoNans, kTwoNans, kTwoNans, kTwoNans}};
+  }
+  // Two keys a word.
+  static __device__ Vector8<T> to_keys(const Vector8<T>& vector) {
+    Vector8<T> keys;
 #pragma unroll
     for (int w = 0; w < kVectorWidth / 2; ++w) {
       keys.words[w] = order_key<T>(vector.words[w] & 0xFFFF) | order_key<T>(vector.words[w] >> 16)
@@ -93,7 +106,7 @@ class RowKeys {
   }
 
   __device__ Vector8<T> keys_of(int r) const {
-    if (r >= held_rounds_) return load_keys(r);
+    if (r >= held_rounds_) return to_keys(load(r));
     const uint4 raw = held_[r * kThreads];
     return {{raw.x, raw.y, raw.z, raw.w}};
   }
@@ -117,6 +130,21 @@ class RowKeys {
   template <class Body>
   __device__ void for_each_key(const Body& body) const {
     for_each_round([&](int r, const Vector8<T>& keys) { for_each_in(r, keys, body); });
+  }
+  // The same for a body of a few instructions: what is not held is loaded several vectors at once.
+  template <class Body>
+  __device__ void for_each_key_of_many(const Body& body) const {
+    const int held = min(held_rounds_, rounds_);
+#pragma unroll 1
+    for (int r = 0; r < held; ++r) for_each_in(r, keys_of(r), body);
+#pragma unroll 1
+    for (int r = held; r < rounds_; r += kInFlight) {
+      Vector8<T> loaded[kInFlight];
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) loaded[u] = load(r + u);
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) for_each_in(r + u, to_keys(loaded[u]), body);
+    }
   }
 
   // Every block's values to every block; all threads of the group come here.

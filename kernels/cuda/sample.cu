@@ -29,7 +29,8 @@ struct Threshold {
 template <class T, int kBlocks>
 class RowSampler : private RowKeys<T, kBlocks> {
   using Base = RowKeys<T, kBlocks>;
-  using Base::exchange, Base::for_each_in, Base::for_each_key, Base::for_each_round;
+  using Base::exchange, Base::for_each_in, Base::for_each_key, Base::for_each_key_of_many;
+  using Base::for_each_round;
   using Base::inclusive_scan, Base::keys_of, Base::scan_block;
   using Base::parity_, Base::rounds_, Base::shared_;
   using typename Base::Group;
@@ -94,10 +95,10 @@ class RowSampler : private RowKeys<T, kBlocks> {
   // reach it, as where many are equal.
   __device__ bool list_candidates(int top_k) {
     uint32_t largest = kNanKey;
-    for_each_key([&](uint32_t key, int) { largest = max(largest, key); });
+    for_each_key_of_many([&](uint32_t key, int) { largest = max(largest, key); });
     const uint32_t bound = max(bound_of_largest(largest, top_k), kNanKey + 1);
     Shared* first = Group::in_block(&shared_, 0);
-    for_each_key([&](uint32_t key, int index) {
+    for_each_key_of_many([&](uint32_t key, int index) {
       if (key < bound) return;
       const int at = atomicAdd(&first->num_listed, 1);
       if (at < kMaxListed) first->few.listed[at] = pack(key, index);
@@ -298,6 +299,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs<T> args,
 
 struct Device {
   int multiprocessors;
+  int shared_bytes;  // that a block may have
   bool has_clusters;
 };
 Device current_device() {
@@ -308,6 +310,8 @@ Device current_device() {
   TRIPTYCH_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id));
   TRIPTYCH_CUDA_CHECK(
       cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, id));
+  TRIPTYCH_CUDA_CHECK(
+      cudaDeviceGetAttribute(&device.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, id));
   device.has_clusters = major >= 9;
   return device;
 }
@@ -330,6 +334,10 @@ void launch(const SampleArgs<T>& args, cudaStream_t stream) {
 template <class T>
 void launch_sample_random(const SampleArgs<T>& args, cudaStream_t stream) {
   const Device device = current_device();
+  const bool few = args.params.top_k > 0 && args.params.top_k <= kMaxFew;
+  if (!few && sample_histogram_fits(device.shared_bytes)) {
+    return launch_sample_histogram(args, device.has_clusters, stream);
+  }
   const int64_t blocks = device.has_clusters ? device.multiprocessors / args.rows : 1;
   if (blocks >= 8) return launch<T, 8>(args, stream);
   if (blocks >= 4) return launch<T, 4>(args, stream);

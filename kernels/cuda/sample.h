@@ -13,8 +13,9 @@
 
 namespace triptych {
 
-/// out[i] = the token chosen from row i; last_tokens[slots[i]] = the same, for rows whose slot is
-/// not negative. Device memory. T is __half or __nv_bfloat16.
+/// out[*out_at + i] = the token chosen from row i; last_tokens[slots[i]] = the same, for rows whose
+/// slot is not negative. Device memory; out may be page-locked host memory. T is __half or
+/// __nv_bfloat16.
 template <class T>
 struct SampleArgs {
   const T* logits = nullptr;  ///< [rows, vocab_size]
@@ -24,8 +25,9 @@ struct SampleArgs {
   const SampleKey* keys = nullptr;  ///< [rows]; unused when greedy.
   const int32_t* slots = nullptr;   ///< [rows]; null: none.
   int32_t* last_tokens = nullptr;
-  int32_t* out = nullptr;     ///< [rows]
-  void* workspace = nullptr;  ///< sample_workspace_bytes(), zero at first and left zero.
+  int32_t* out = nullptr;           ///< [*out_at + rows]
+  const int32_t* out_at = nullptr;  ///< Null: 0.
+  void* workspace = nullptr;        ///< sample_workspace_bytes(), zero at first and left zero.
   LaunchOrder order = LaunchOrder::kAfterPrevious;
 };
 [[nodiscard]] int64_t sample_workspace_bytes(int64_t max_rows, int64_t vocab_size);

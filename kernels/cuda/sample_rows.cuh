@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
-// What the two kernels of kernels/cuda/sample.h share: reading a row of logits, writing the token.
+// What the kernels of kernels/cuda/sample.h share: reading a row of logits, writing the token.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,9 @@ class LogitRow {
 
 template <class T>
 __device__ void write_token(const SampleArgs<T>& args, int64_t row, int32_t token) {
-  args.out[row] = token;
+  const int64_t first = args.out_at != nullptr ? *args.out_at : 0;
   const int32_t slot = args.slots != nullptr ? args.slots[row] : -1;
+  args.out[first + row] = token;
   if (slot >= 0) args.last_tokens[slot] = token;
 }
 
@@ -54,5 +55,10 @@ template <class T>
 void launch_argmax(const SampleArgs<T>& args, cudaStream_t stream);
 template <class T>
 void launch_sample_random(const SampleArgs<T>& args, cudaStream_t stream);
+/// Random sampling where sample_histogram_fits(); has_clusters: the device has them (sm_90).
+template <class T>
+void launch_sample_histogram(const SampleArgs<T>& args, bool has_clusters, cudaStream_t stream);
+/// Whether a block that may have so much shared memory has room for it.
+[[nodiscard]] bool sample_histogram_fits(int shared_bytes_per_block);
 
 }  // namespace triptych

@@ -272,6 +272,10 @@ TEST(Migrate, AVersion1DatabaseBecomesWhatANewOneIs) {
     const std::vector<BlockRow> blocks = store.blocks(1).value();
     ASSERT_EQ(blocks.size(), 1U);
     EXPECT_EQ(blocks[0].prefill_steps, std::nullopt);
+    EXPECT_EQ(blocks[0].decode_host_ns, std::nullopt);
+    EXPECT_EQ(
+        store.query("SELECT host_ns_per_decode_step IS NULL FROM v_blocks").value().rows[0][0],
+        "1");
     EXPECT_EQ(blocks[0].requests.at(0).queue_ns, std::nullopt);
     EXPECT_EQ(blocks[0].requests.at(0).preemptions, 0);
     EXPECT_EQ(store.cells(1).value().at(0).arrivals, "closed");

@@ -249,14 +249,22 @@ TEST_F(Views, RunsBlocksAndRequests) {
   block.block_index = 0;
   block.wall_ns = 2000000000;
   block.output_tokens = 100;
+  block.decode_steps = 4;
+  block.prefill_steps = 2;
+  block.device_wait_ns = 1940000000;
   block.requests = {{.request_index = 0, .ttft_ns = 10, .tpot_ns = 3.0, .itl_ns = {1, 2}},
                     {.request_index = 1, .ttft_ns = 20, .tpot_ns = 5.0}};
   std::vector<BlockRow> blocks = {block, block};
   blocks[0].cell_id = ids[0];
   blocks[1].cell_id = ids[1];
   blocks[1].order_index = 1;
+  blocks[0].decode_host_ns = 400;
+  blocks[0].prefill_host_ns = 3000;
   ASSERT_TRUE(store_.insert_block(blocks));
   finish_cell(ids[0], 100);
+  EXPECT_EQ(rows("SELECT stack, host_ns_per_step, host_ns_per_decode_step, "
+                 "host_ns_per_prefill_step FROM v_blocks"),
+            (Lines{"a|1e+07|100|1500", "b|1e+07|NULL|NULL"}));
   EXPECT_EQ(rows("SELECT run_id, status, finished_utc, cells, cells_done, blocks_done, "
                  "blocks_planned, read_bytes_per_s FROM v_runs"),
             (Lines{"1|running|NULL|2|1|2|6|NULL"}));

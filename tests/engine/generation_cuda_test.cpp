@@ -96,5 +96,20 @@ TEST_F(GenerationCuda, OverlapGivesEveryRequestWhatItGetsWithout) {
               static_cast<long long>(counts.stopped), static_cast<long long>(counts.preemptions));
 }
 
+TEST_F(GenerationCuda, HostWorkAndWaitingLieWithinThePass) {
+  const auto weights = weights_with_stops();
+  const std::vector<Request> requests(3, {.prompt = {5, 6, 7}, .max_new_tokens = 12});
+  for (const char* runtime : {"eager", "fast"}) {
+    const auto result =
+        engine_of(weights, options(runtime, DeviceKind::kCuda))->generate(requests, nullptr);
+    ASSERT_TRUE(result) << result.error().to_string();
+    ASSERT_TRUE(result->device_wait_ns && result->decode_host_ns && result->prefill_host_ns);
+    EXPECT_GT(*result->decode_host_ns, 0);
+    EXPECT_GT(*result->prefill_host_ns, 0);
+    EXPECT_LE(*result->device_wait_ns + *result->decode_host_ns + *result->prefill_host_ns,
+              result->end_ns - result->start_ns);
+  }
+}
+
 }  // namespace
 }  // namespace triptych

@@ -45,6 +45,8 @@ TEST(Generation, AStopTokenFirstEndsAfterOneToken) {
     EXPECT_EQ(stopped.requests[0].token_ns.size(), 1U);
     EXPECT_EQ(stopped.decode_steps, 0);
     EXPECT_EQ(stopped.prefill_steps, 1);
+    EXPECT_FALSE(stopped.device_wait_ns || stopped.decode_host_ns || stopped.prefill_host_ns)
+        << "the host is the device";
   }
 }
 

@@ -3,6 +3,10 @@
 #include "engine/cuda/step_buffers_cuda.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "tests/support/gpu_test.h"
@@ -34,6 +38,7 @@ void fill(const StepBuffers::View& host, int32_t first) {
   write(host.old_lengths, kLimits.sequences);
   write(host.sampled_rows, kLimits.sequences);
   write(host.sampled_slots, kLimits.sequences);
+  write(host.tokens_at, 1);
   for (int64_t i = 0; i < kLimits.sequences; ++i) host.sample_keys[i] = {first++, first++};
   for (int64_t i = 0; i < kLimits.old_parts * kLimits.sequences; ++i) {
     host.old_parts[i] = reinterpret_cast<const void*>(static_cast<intptr_t>(first++));
@@ -54,6 +59,7 @@ void expect_filled(const StepBuffers::View& device, int32_t first) {
   expect(device.old_lengths, kLimits.sequences);
   expect(device.sampled_rows, kLimits.sequences);
   expect(device.sampled_slots, kLimits.sequences);
+  expect(device.tokens_at, 1);
   for (const SampleKey& key : from_device(device.sample_keys, kLimits.sequences)) {
     ASSERT_EQ(key.request, first++);
     ASSERT_EQ(key.position, first++);
@@ -66,17 +72,27 @@ void expect_filled(const StepBuffers::View& device, int32_t first) {
 
 class StepBuffersCuda : public GpuTest {};
 
-TEST_F(StepBuffersCuda, EveryArrayArrivesAndTheDevicesAddressesStay) {
+void spin(void* until) {
+  while (!static_cast<std::atomic<bool>*>(until)->load()) std::this_thread::yield();
+}
+
+TEST_F(StepBuffersCuda, EveryArrayArrivesAtTwoAddressesInTurn) {
   StepBuffers buffers(kLimits);
   const Stream stream = make_stream();
   EXPECT_EQ(buffers.max_sequences(), kLimits.sequences);
-  const int32_t* const tokens = buffers.device().tokens;
+  std::array<const int32_t*, StepBuffers::kCopies> tokens{};
+  for (size_t copy : {1, 0}) {
+    buffers.select(copy);
+    tokens[copy] = buffers.device().tokens;
+  }
+  EXPECT_NE(tokens[0], tokens[1]);
   for (int32_t step = 0; step < 4; ++step) {
     fill(buffers.begin(), 1000 * step);
     buffers.commit(kLimits.sequences, stream.get());
     TRIPTYCH_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
     expect_filled(buffers.device(), 1000 * step);
-    EXPECT_EQ(buffers.device().tokens, tokens);
+    EXPECT_EQ(buffers.device().tokens, tokens[buffers.current()]);
+    EXPECT_EQ(buffers.current(), static_cast<size_t>(1 - step % 2));
   }
 }
 
@@ -86,22 +102,43 @@ TEST_F(StepBuffersCuda, AStepIsPreparedWhileTheOneBeforeItIsOnItsWay) {
   const StepBuffers::View& first = buffers.begin();
   fill(first, 0);
   const int32_t* const first_tokens = first.tokens;
+  const StepBuffers::View first_device = buffers.device();
   buffers.commit(kLimits.sequences, stream.get());
   const StepBuffers::View& second = buffers.begin();
   EXPECT_NE(second.tokens, first_tokens);
+  const StepBuffers::View second_device = buffers.device();
   fill(second, 5000);
-  TRIPTYCH_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
-  expect_filled(buffers.device(), 0);
   buffers.commit(kLimits.sequences, stream.get());
   EXPECT_EQ(buffers.begin().tokens, first_tokens) << "two copies, in turn";
   TRIPTYCH_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
-  expect_filled(buffers.device(), 5000);
+  expect_filled(first_device, 0);
+  expect_filled(second_device, 5000);
+}
+
+TEST_F(StepBuffersCuda, AStepIsCopiedWhileTheOneBeforeItRunsAndNotTheOneBeforeThat) {
+  StepBuffers buffers(kLimits);
+  const Stream stream = make_stream();
+  std::atomic<bool> ended = false;
+  fill(buffers.begin(), 0);
+  const StepBuffers::View device = buffers.device();
+  buffers.commit(kLimits.sequences, stream.get());
+  TRIPTYCH_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  TRIPTYCH_CUDA_CHECK(cudaLaunchHostFunc(stream.get(), spin, &ended));  // the first step's kernels
+  for (const int32_t step : {1, 2}) {
+    fill(buffers.begin(), 1000 * step);
+    buffers.commit(kLimits.sequences, stream.get());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // a copy takes microseconds
+  expect_filled(device, 0);
+  ended = true;
+  TRIPTYCH_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  expect_filled(device, 2000);
 }
 
 TEST_F(StepBuffersCuda, OfThePageTableOnlyTheStepsSequencesAreCopied) {
   StepBuffers buffers(kLimits);
   const Stream stream = make_stream();
-  for (const int32_t value : {7, 9}) {
+  for (const int32_t value : {7, 7, 9}) {  // the last on top of the first
     const StepBuffers::View& host = buffers.begin();
     fill(host, 0);
     std::fill_n(host.page_table, kLimits.sequences * kLimits.pages_per_sequence, value);

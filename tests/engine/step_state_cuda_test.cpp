@@ -64,7 +64,7 @@ TEST_F(StepStateCuda, PrefillBesideDecode) {
   cache.extend(2, 5);
   cache.extend(0, 8);
   cache.extend(1, 20);
-  state.begin(data.step(), stream_.get());
+  state.begin(data.step(), 0, stream_.get());
   EXPECT_EQ(state.rows(), 7);
   EXPECT_FALSE(state.padded());
   EXPECT_EQ(state.sequences(), 3);
@@ -110,14 +110,14 @@ TEST_F(StepStateCuda, DecodeBeginsBehindTheLastSequenceOfSeveralRows) {
   data.add(1, 0, 3);
   data.add(2, 0, 1);
   for (int64_t slot = 0; slot < 3; ++slot) cache.extend(slot, slot == 1 ? 3 : 1);
-  state.begin(data.step(), stream_.get());
+  state.begin(data.step(), 0, stream_.get());
   EXPECT_EQ(state.first_decode(), 2);
   EXPECT_EQ(state.first_decode_row(), 4);
 
   StepData prompts;
   prompts.add(3, 0, 2);
   cache.extend(3, 2);
-  state.begin(prompts.step(), stream_.get());
+  state.begin(prompts.step(), 0, stream_.get());
   EXPECT_EQ(state.first_decode(), 1) << "nothing decodes";
   EXPECT_EQ(state.first_decode_row(), 2);
 }
@@ -131,7 +131,7 @@ TEST_F(StepStateCuda, PaddingReadsNothingAndSamplesForNobody) {
     data.add(slot, 10 + slot, 1);
     cache.extend(slot, 11 + slot);
   }
-  state.begin(data.step(8), stream_.get());
+  state.begin(data.step(8), 0, stream_.get());
   EXPECT_TRUE(state.padded());
   EXPECT_EQ(state.rows(), 8);
   EXPECT_EQ(state.sequences(), 8);
@@ -168,7 +168,7 @@ class ConcatStateCuda : public StepStateCuda {
       data.add(slot, cache_->length(slot), count);
       cache_->extend(slot, count);
     }
-    state_->begin(data.step(), stream_.get());
+    state_->begin(data.step(), 0, stream_.get());
     for (int64_t layer = 0; layer < 3; ++layer) {
       for (const int which : {0, 1}) static_cast<void>(state_->group().allocate(layer, which));
     }

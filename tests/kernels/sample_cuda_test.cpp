@@ -131,6 +131,25 @@ TYPED_TEST(SampleCuda, KeepsTheLowestOfEqualLogits) {
   for (const SamplingParams& params : all_params()) this->expect_as_on_host(equal, 3, params);
 }
 
+// Rows of one block each, two neighbouring keys more often than 16 bits count, alone and together.
+TYPED_TEST(SampleCuda, CountsEqualLogitsBeyond16Bits) {
+  using R = Rounding<TypeParam>;
+  constexpr int64_t kRows = 67;
+  constexpr int64_t kVocab = 150000;
+  const auto next = static_cast<float>(1.0 + 2 * R::kUnit);
+  std::vector<TypeParam> logits;
+  for (uint64_t i = 0; i < kRows * kVocab; ++i) {
+    const bool both = i / kVocab % 2 == 0;
+    const bool larger = both ? random_bits(15, i) % 2 == 0 : i / kVocab % 4 == 1;
+    logits.push_back(R::from(random_bits(16, i) % 50 == 0 ? -1.0f : larger ? next : 1.0f));
+  }
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 1.0f, .top_k = 70000, .seed = 9},
+        {.temperature = 2.0f, .top_p = 0.7f, .seed = 10}}) {
+    this->expect_as_on_host(logits, kRows, params);
+  }
+}
+
 TYPED_TEST(SampleCuda, NanNeverWinsAndInfinitiesHaveAnOrder) {
   using R = Rounding<TypeParam>;
   const float inf = std::numeric_limits<float>::infinity();
@@ -149,6 +168,20 @@ TYPED_TEST(SampleCuda, NanNeverWinsAndInfinitiesHaveAnOrder) {
     logits.insert(logits.end(), row.begin(), row.end());
   }
   for (const SamplingParams& params : all_params()) this->expect_as_on_host(logits, 7, params);
+}
+
+// Memory checkers run this test alone: greedy, few candidates and counts, with every number of
+// blocks a row that a device of 132 multiprocessors chooses.
+TYPED_TEST(SampleCuda, SmallCasesOfEveryKernel) {
+  for (const int64_t rows : {1, 9, 17, 34, 67}) {
+    const auto logits = random_numbers<TypeParam>(17, rows * 1201, 0.0, 2.0);
+    for (const SamplingParams& params :
+         {SamplingParams{},
+          {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 1},
+          {.temperature = 1.2f, .top_k = 700, .top_p = 0.9f, .seed = 2}}) {
+      this->expect_as_on_host(logits, rows, params);
+    }
+  }
 }
 
 TYPED_TEST(SampleCuda, BatchAndLaunchOrderDoNotMatter) {
