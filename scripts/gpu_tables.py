@@ -89,6 +89,8 @@ def prefill(database, experiments):
         passes = database.execute(
             "SELECT sum(prompt_tokens) AS tokens, max(submit_ns + ttft_ns) AS ns FROM v_requests"
             " WHERE cell_id = ? GROUP BY block_id", [cell["cell_id"]]).fetchall()
+        if not passes:
+            continue
         rates = [1e9 * row["tokens"] / row["ns"] for row in passes]
         entry = target(cell["experiment"], cell["stack"], "prefill", numbers)
         middle = statistics.median(rates)
@@ -162,13 +164,24 @@ def bound(database, name):
             " FROM v_token_time WHERE experiment = ? AND cell = ?", [experiment, cell["cell"]]).fetchone()
         idle = traced["idle"] / traced["ns"] if traced["ns"] else None
         rows.append([
-            str(cell["batch"]), cell["stack"], milliseconds(cell["tpot_ns_median"]),
+            str(cell["batch"]), cell["stack"], optional(cell["tpot_ns_median"], milliseconds),
             f"{first[cell['comparison']] / cell['ns_per_token_median']:.2f}",
             optional(cell["floor_ratio"], "{:.2f}".format), host("host_ns_per_decode_step"),
             host("host_ns_per_prefill_step"), host("host_ns_per_step"), optional(idle, "{:.0%}".format),
             optional(idle, lambda share: "host" if share > 0.5 else "device")])
     return ["batch", "stack", "TPOT ms", "times faster than the first", "TPOT x floor", "host us a decode step",
             "host us a prefill step", "host us a step, all", "device idle in the trace", "bound by"], rows
+
+
+def engines(database, experiments):
+    """What each stack is: its features, and the kernels it took or what the external engine says of itself."""
+    found = {}
+    for cell in done_cells(database, experiments):
+        found.setdefault((cell["stack_index"], cell["stack"], cell["runtime"], cell["linear"]), []).append(
+            cell["batch"])
+    return ["stack", "features", "batch", "kernels of the matrices, or the engine's own words"], [
+        [stack, runtime.replace("+", ", "), ", ".join(str(batch) for batch in sorted(set(batches))), linear]
+        for (_, stack, runtime, linear), batches in sorted(found.items(), key=lambda item: item[0][0])]
 
 
 def threat_counts(database, experiments):
@@ -213,5 +226,5 @@ def gpu_bench_origin(text, name):
     return f"From `{name}`: " + "; ".join(part for part in parts if part) + "."
 
 
-KINDS = {"floors": floors, "prefill": prefill, "factors": factors, "bound": bound,
+KINDS = {"floors": floors, "prefill": prefill, "factors": factors, "bound": bound, "engines": engines,
          "threat_counts": threat_counts}
