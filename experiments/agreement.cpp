@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "experiments/perplexity.h"
+#include "kernels/cpu/ops.h"
 
 namespace triptych {
 
@@ -15,7 +16,7 @@ constexpr size_t kMaxRequests = 4;
 constexpr int64_t kMaxOutputTokens = 64;
 
 int64_t argmax(std::span<const float> logits) {
-  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+  return cpu::argmax(logits.data(), std::ssize(logits));
 }
 
 /// Running sums of one engine over all scored requests.

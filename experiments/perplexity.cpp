@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "base/units.h"
+#include "kernels/cpu/ops.h"
 
 namespace triptych {
 namespace {
@@ -58,10 +59,8 @@ Result<Perplexity> measure_perplexity(Engine& engine, std::span<const int32_t> t
 }
 
 double negative_log_likelihood(std::span<const float> logits, int32_t target) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
-  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
+  return cpu::log_sum_exp(logits.data(), std::ssize(logits)) -
+         static_cast<double>(logits[static_cast<size_t>(target)]);
 }
 
 }  // namespace triptych

@@ -6,11 +6,14 @@
 A table stands between two markers, and the first names where it comes from:
     <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
     <!-- /table -->
-Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, and from a JSON file `bench_cpu`
-and `aa`; a database of `-` means an empty table.
+Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, from a JSON file `bench_cpu` and
+`aa`, those of gpu_tables.py (`floors`, `prefill`, `factors`, `bound`, `engines`, `threat_counts`), and
+`gpu_bench` from what triptych_gpu_bench printed. A source of `-` means an empty table.
 
 usage: readme_tables.py FILE                          rewrites the tables of FILE
-       readme_tables.py FILE --from DATABASE          first lets all of them come from DATABASE
+       readme_tables.py FILE --from SOURCE            first lets all of them come from SOURCE: a file, or a
+                                                      folder with the usual names in it
+       readme_tables.py FILE --from SOURCE --empty    only those that come from nowhere
        readme_tables.py FILE --check                  exit 1 if the file would change
 """
 
@@ -22,6 +25,8 @@ import sqlite3
 import statistics
 import sys
 
+import gpu_tables
+
 TABLE = re.compile(
     r"<!-- table (?P<kind>\w+) (?P<experiment>\S+) (?P<database>\S+) -->\n.*?<!-- /table -->",
     re.DOTALL,
@@ -31,6 +36,8 @@ MIB = 2**20
 
 def interval(middle, low, high, text):
     """`12.3 [12.1, 12.6]`; a bound that is not known is an infinity sign."""
+    if middle is None:
+        return "-"
     bounds = [text(value) if value is not None else "∞" for value in (low, high)]
     return f"{text(middle)} [{bounds[0]}, {bounds[1]}]"
 
@@ -180,59 +187,100 @@ KINDS = {"stacks": stacks, "decomposition": decomposition, "token_time": token_t
          "threats": threats, "serving": serving}
 # From a JSON file that a script stored; the name of the experiment is not used.
 JSON_KINDS = {"bench_cpu": bench_cpu, "aa": aa}
+# In a folder of results, what does not come from results.sqlite.
+FILES = {"bench_cpu": "bench_cpu.json", "aa": "aa.json", "gpu_bench": "gpu_bench.txt"}
 
 
-def origin(database, experiment, name):
-    run = database.execute(
-        "SELECT * FROM v_runs WHERE experiment = ? ORDER BY run_id DESC LIMIT 1", [experiment]
-    ).fetchone()
-    if run is None:
+def origin(database, experiments, name):
+    """One line for each run behind a table."""
+    lines = []
+    for experiment in experiments.split(","):
+        lines += origins_of(database, experiment.partition("/")[0], name)
+    return lines
+
+
+def origins_of(database, experiment, name):
+    """The newest run, and older ones whose cells are not all in it."""
+    runs = database.execute(
+        "SELECT * FROM v_runs WHERE experiment = ? ORDER BY run_id", [experiment]).fetchall()
+    if not runs:
         raise ValueError(f"{name}: no run of the experiment {experiment}")
+    used = {row["run_id"] for row in database.execute(
+        "SELECT run_id FROM v_stack_summary WHERE experiment = ? AND status = 'done'", [experiment])}
+    return [origin_of(run, name) for run in runs if run["run_id"] in used or run is runs[-1]]
+
+
+def origin_of(run, name):
     machine = run["gpu_name"] or f"{run['cpu_model']}, {run['cores']} cores"
+    if run["gpu_name"] and run["read_bytes_per_s"]:
+        machine += f" that reads {run['read_bytes_per_s'] / 1e9:.0f} GB/s"
     dirty = " (with uncommitted changes)" if run["git_dirty"] else ""
     return (f"Run {run['run_id']} of `{name}`, {run['started_utc']}, {machine},"
             f" built from {run['git_sha'][:12]}{dirty}.")
 
 
+def table_of(kind, experiment, name, path):
+    """The lines of a table and where it comes from."""
+    if kind in JSON_KINDS:
+        return JSON_KINDS[kind](json.loads(path.read_text(encoding="utf-8")))
+    if kind == "gpu_bench":
+        text = path.read_text(encoding="utf-8")
+        return markdown(*gpu_tables.gpu_bench(text, experiment)) + [
+            "", gpu_tables.gpu_bench_origin(text, name)]
+    # immutable: a committed file is not being written, and must not get a -wal beside it.
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    database.row_factory = sqlite3.Row
+    try:
+        lines = (KINDS[kind](database, experiment) if kind in KINDS else
+                 markdown(*gpu_tables.KINDS[kind](database, experiment)))
+        return lines + ["", *origin(database, experiment, name)]
+    finally:
+        database.close()
+
+
 def render(match, folder):
     kind, experiment, name = match["kind"], match["experiment"], match["database"]
-    if kind not in KINDS | JSON_KINDS:
-        raise ValueError(f"no table {kind}; known are {', '.join(KINDS | JSON_KINDS)}")
+    known = [*KINDS, *JSON_KINDS, *gpu_tables.KINDS, "gpu_bench"]
+    if kind not in known:
+        raise ValueError(f"no table {kind}; known are {', '.join(known)}")
     lines = [f"<!-- table {kind} {experiment} {name} -->"]
     if name != "-":
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{name}: no such file")
-        if kind in JSON_KINDS:
-            lines += JSON_KINDS[kind](json.loads(path.read_text(encoding="utf-8")))
-            return "\n".join(lines + ["<!-- /table -->"])
-        # immutable: a committed file is not being written, and must not get a -wal beside it.
-        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        database.row_factory = sqlite3.Row
-        try:
-            lines += KINDS[kind](database, experiment)
-            lines += ["", origin(database, experiment, name)]
-        finally:
-            database.close()
+        lines += table_of(kind, experiment, name, path)
     return "\n".join(lines + ["<!-- /table -->"])
 
 
-def rewrite(text, folder, database=None):
-    """`text` with its tables made anew; `database` replaces where they come from."""
-    if database is not None:
-        text = re.sub(r"(<!-- table \w+ \S+ )\S+( -->)", rf"\g<1>{database}\g<2>", text)
+def source_of(kind, source, folder):
+    """`source` itself, or the file that a table of this kind comes from in the folder `source`."""
+    if not (folder / source).is_dir():
+        return source
+    return f"{source.rstrip('/')}/{FILES.get(kind, 'results.sqlite')}"
+
+
+def rewrite(text, folder, source=None, only_empty=False):
+    """`text` with its tables made anew; `source` replaces where they come from."""
+    def replace(match):
+        if only_empty and match[3] != "-":
+            return match[0]
+        return f"{match[1]}{source_of(match[2], source, folder)}{match[4]}"
+
+    if source is not None:
+        text = re.sub(r"(<!-- table (\w+) \S+ )(\S+)( -->)", replace, text)
     return TABLE.sub(lambda match: render(match, folder), text)
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("--from", dest="database", help="path relative to FILE")
+    parser.add_argument("--from", dest="source", help="file or folder, relative to FILE")
+    parser.add_argument("--empty", action="store_true", help="with --from: only tables that have no source")
     parser.add_argument("--check", action="store_true", help="change nothing")
     options = parser.parse_args(arguments)
     text = options.file.read_text(encoding="utf-8")
     try:
-        new = rewrite(text, options.file.resolve().parent, options.database)
+        new = rewrite(text, options.file.resolve().parent, options.source, options.empty)
     except (ValueError, sqlite3.Error) as error:
         print(f"readme_tables: {error}", file=sys.stderr)
         return 1

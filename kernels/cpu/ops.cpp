@@ -193,6 +193,26 @@ size_t FindFirst(const float* values, size_t count, float wanted) {
   return k;
 }
 
+// Sum of exp(values - max) in double.
+double SumExp(const float* values, size_t count, float max) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  const size_t lanes = hn::Lanes(d);
+  const auto top = hn::Set(d, static_cast<double>(max));
+  auto sum = hn::Zero(d);
+  size_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const auto v = hn::PromoteTo(d, hn::LoadU(narrow, values + k));
+    // hn::Exp of NaN is 0.
+    sum = hn::Add(sum, hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Sub(v, top))));
+  }
+  double total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; k < count; ++k) {
+    total += std::exp(static_cast<double>(values[k]) - static_cast<double>(max));
+  }
+  return total;
+}
+
 }  // namespace triptych::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -207,6 +227,7 @@ HWY_EXPORT(Rope);
 HWY_EXPORT(ToHalf);
 HWY_EXPORT(MaxValue);
 HWY_EXPORT(FindFirst);
+HWY_EXPORT(SumExp);
 
 // Below this many elements a thread the norm is shorter than starting the other threads.
 constexpr int64_t kNormElementsPerThread = 16384;
@@ -269,6 +290,13 @@ int32_t argmax(const float* values, int64_t count) {
   const float max = HWY_DYNAMIC_DISPATCH(MaxValue)(values, size);
   const size_t index = HWY_DYNAMIC_DISPATCH(FindFirst)(values, size, max);
   return index < size ? static_cast<int32_t>(index) : 0;  // all NaN
+}
+
+double log_sum_exp(const float* values, int64_t count) {
+  TRIPTYCH_CHECK(count > 0, "log_sum_exp of nothing");
+  const auto size = static_cast<size_t>(count);
+  const float max = HWY_DYNAMIC_DISPATCH(MaxValue)(values, size);
+  return static_cast<double>(max) + std::log(HWY_DYNAMIC_DISPATCH(SumExp)(values, size, max));
 }
 
 }  // namespace triptych::cpu

@@ -38,6 +38,9 @@ void to_half(const float* in, Half* out, int64_t count);
 /// Index of the largest value; the lowest index wins a tie; NaN never wins (all NaN: 0). Requires
 /// count > 0.
 [[nodiscard]] int32_t argmax(const float* values, int64_t count);
+/// ln(sum(exp(values))) in double with the maximum subtracted; NaN if one of them is. Requires
+/// count > 0.
+[[nodiscard]] double log_sum_exp(const float* values, int64_t count);
 
 /// Keys and values of one sequence in one layer. Token t lies in page t / page_size at slot
 /// t % page_size; a page is [page_size, num_kv_heads, head_dim] f16. A contiguous cache is one page

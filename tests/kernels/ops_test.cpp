@@ -282,6 +282,31 @@ TEST(Argmax, NanNeverWins) {
   });
 }
 
+TEST(LogSumExp, IsThatOfDoublePrecision) {
+  for_each_simd_target([] {
+    for (const int64_t count : kCounts) {
+      auto values = random_floats(18, count);
+      for (float& value : values) value *= 30;  // from what vanishes to what is nearly all
+      values[static_cast<size_t>(count) / 2] = -kInfinity;
+      values[0] = 88.5f;
+      double sum = 0;
+      for (const float value : values) sum += std::exp(static_cast<double>(value) - 88.5);
+      // Every term is within 1 ulp, and the order of the sum is another.
+      EXPECT_NEAR(log_sum_exp(values.data(), count), 88.5 + std::log(sum), 1e-12) << count;
+    }
+  });
+}
+
+TEST(LogSumExp, NanIsNotHidden) {
+  for_each_simd_target([] {
+    for (const size_t at : {0u, 5u, 20u, 38u}) {
+      std::vector<float> values(39, 1.0f);
+      values[at] = kNan;
+      EXPECT_TRUE(std::isnan(log_sum_exp(values.data(), 39))) << at;
+    }
+  });
+}
+
 TEST(Embed, CopiesRowsOfEveryType) {
   for (const DTypeInfo& info : kDTypes) {
     const RandomWeights table(17, info.dtype, 5, 256);
@@ -301,6 +326,7 @@ TEST(OpsDeathTest, PreconditionsAreChecked) {
   EXPECT_DEATH(embed(table.view(), std::vector<int32_t>{5}, out.data()), "outside the table");
   EXPECT_DEATH(embed(table.view(), std::vector<int32_t>{-1}, out.data()), "outside the table");
   EXPECT_DEATH(static_cast<void>(argmax(out.data(), 0)), "argmax of nothing");
+  EXPECT_DEATH(static_cast<void>(log_sum_exp(out.data(), 0)), "log_sum_exp of nothing");
 }
 
 }  // namespace

@@ -21,9 +21,10 @@ SCHEMA = """
 CREATE TABLE v_runs (run_id, experiment, started_utc, gpu_name, cpu_model, cores, git_sha, git_dirty);
 INSERT INTO v_runs VALUES (4, 'toy', '2026-01-31T12:00:00Z', '', 'a CPU', 2, '0123456789abcdef', 1);
 CREATE TABLE v_stack_summary (experiment, stack, batch, tpot_ns_median, tpot_ns_lo, tpot_ns_hi,
-  ttft_ns_median, tokens_per_s, floor_ratio, peak_bytes, token_agreement, status);
+  ttft_ns_median, tokens_per_s, floor_ratio, peak_bytes, token_agreement, status, run_id);
 INSERT INTO v_stack_summary VALUES ('toy', 'baseline', 1, 12.5e6, 12.0e6, NULL, 80e6, 79.9, NULL,
-  104857600, 1.0, 'done'), ('toy', 'broken', 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'failed');
+  104857600, 1.0, 'done', 4), ('toy', 'one_token', 1, NULL, NULL, NULL, 80e6, 12.5, NULL, 104857600, NULL, 'done', 4),
+  ('toy', 'broken', 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'failed', 3);
 CREATE TABLE v_decomposition (experiment, workload, method, factor_name, factor, factor_lo, factor_hi,
   log_share, share_lo, share_hi, decomposition, ordinal);
 INSERT INTO v_decomposition VALUES
@@ -70,6 +71,7 @@ class ReadmeTablesTest(unittest.TestCase):
     def test_stacks(self):
         text = self.table("stacks")
         self.assertIn("| baseline | 1 | 12.50 [12.00, ∞] | 80.00 | 79.9 | - | 100 | 100.0% |", text)
+        self.assertIn("| one_token | 1 | - | 80.00 | 12.5 | - | 100 | - |", text)
         self.assertNotIn("broken", text)
         self.assertIn("Run 4 of `toy.sqlite`, 2026-01-31T12:00:00Z, a CPU, 2 cores, built from"
                       " 0123456789ab (with uncommitted changes).", text)

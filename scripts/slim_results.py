@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: Triptych contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a results database small enough to be kept in a repository.
+
+Records of traces (tables `activity`, `phase` and `name`) go: what was made of them, the time per class, stays.
+Gaps between tokens stay for some requests of every timed pass, evenly spaced from the first to the
+last; all other numbers of a request stay, and so do summaries, factors and threats.
+
+usage: slim_results.py DATABASE [--gaps N]
+"""
+
+import argparse
+import pathlib
+import sqlite3
+import sys
+
+GAPS = 2  # the first request of a pass waits for the prompts of all others, the last for none
+
+
+def kept(count, wanted):
+    """Indices of at most `wanted` of `count` requests, evenly spaced, with both ends."""
+    if count <= wanted:
+        return set(range(count))
+    if wanted <= 1:
+        return {count - 1} if wanted else set()
+    return {round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}
+
+
+def slim(database, gaps):
+    # A trial of the program's own tables: another kind of file has none of them.
+    passes = database.execute(
+        "SELECT block_id, count(*) FROM request GROUP BY block_id").fetchall()
+    for block_id, count in passes:
+        wanted = kept(count, gaps)
+        places = ", ".join("?" * len(wanted))
+        database.execute(
+            f"UPDATE request SET itl_ns = '[]' WHERE block_id = ? AND request_index NOT IN ({places})",
+            [block_id, *wanted])
+    for table in ("activity", "phase", "name"):
+        database.execute(f"DELETE FROM {table}")
+    database.commit()
+    database.execute("PRAGMA journal_mode = DELETE")
+    database.execute("VACUUM")
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("database", type=pathlib.Path)
+    parser.add_argument("--gaps", type=int, default=GAPS, metavar="N",
+                        help=f"requests of a pass whose gaps between tokens stay (default: {GAPS})")
+    options = parser.parse_args(arguments)
+    if not options.database.is_file():
+        print(f"slim_results: {options.database}: no such file", file=sys.stderr)
+        return 2
+    before = options.database.stat().st_size
+    try:
+        database = sqlite3.connect(options.database)
+        slim(database, options.gaps)
+        database.close()
+    except sqlite3.Error as error:
+        print(f"slim_results: {options.database}: {error}", file=sys.stderr)
+        return 2
+    print(f"{options.database.name}: {before} -> {options.database.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
