@@ -206,7 +206,9 @@ __device__ void finish_tile(const StreamOp<T>& op, const SumsPlace& place, const
   if (exists) out.finish(make_float2(sum.x * factor, sum.y * factor));
 }
 
-template <class T, StreamEpilogue kEpilogue, int kRows>
+// The epilogue is chosen here and not at compile time: a layer's products are one kernel, whose
+// instructions stay near the multiprocessors from one to the next.
+template <class T, int kRows>
 __device__ void finish_tiles(const StreamLaunch<T>& a, unsigned char* memory, uint32_t shared,
                              int thread) {
   const StreamShape& shape = a.shape;
@@ -223,11 +225,22 @@ __device__ void finish_tiles(const StreamLaunch<T>& a, unsigned char* memory, ui
       if (tile == 0) factor = input.factor(min(finisher.row, a.op.m - 1));
     }
     if (!finisher.has_turn(shape, place)) continue;
-    finish_tile<T, kEpilogue>(a.op, place, finisher, block_tile(tile), memory, factor);
+    const int w_tile = block_tile(tile);
+    switch (a.epilogue) {
+      case StreamEpilogue::kLinear:
+        finish_tile<T, StreamEpilogue::kLinear>(a.op, place, finisher, w_tile, memory, factor);
+        break;
+      case StreamEpilogue::kQkv:
+        finish_tile<T, StreamEpilogue::kQkv>(a.op, place, finisher, w_tile, memory, factor);
+        break;
+      case StreamEpilogue::kGateUp:
+        finish_tile<T, StreamEpilogue::kGateUp>(a.op, place, finisher, w_tile, memory, factor);
+        break;
+    }
   }
 }
 
-template <class T, StreamEpilogue kEpilogue, int kColumnTiles>
+template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     stream_kernel(const __grid_constant__ StreamLaunch<T> a) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -249,25 +262,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   if constexpr (kColumnTiles > 1) {
-    finish_tiles<T, kEpilogue, 16>(a, memory, shared, thread);
+    finish_tiles<T, 16>(a, memory, shared, thread);
   } else if (a.op.m == 1) {
-    finish_tiles<T, kEpilogue, 1>(a, memory, shared, thread);
+    finish_tiles<T, 1>(a, memory, shared, thread);
   } else {
-    finish_tiles<T, kEpilogue, 8>(a, memory, shared, thread);
+    finish_tiles<T, 8>(a, memory, shared, thread);
   }
-}
-
-template <class T, int kColumnTiles>
-auto choose_kernel(StreamEpilogue epilogue) {
-  switch (epilogue) {
-    case StreamEpilogue::kQkv:
-      return stream_kernel<T, StreamEpilogue::kQkv, kColumnTiles>;
-    case StreamEpilogue::kGateUp:
-      return stream_kernel<T, StreamEpilogue::kGateUp, kColumnTiles>;
-    case StreamEpilogue::kLinear:
-      break;
-  }
-  return stream_kernel<T, StreamEpilogue::kLinear, kColumnTiles>;
 }
 
 int num_multiprocessors() {
@@ -285,9 +285,9 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
                          LaunchOrder order, cudaStream_t stream) {
   const int blocks = std::min(num_multiprocessors(), op.tiles.count);
   const StreamLaunch<T> launch = {
-      map, op, make_stream_shape(op.m, op.k, stream_shape::ceil_div(op.tiles.count, blocks))};
-  const auto kernel =
-      op.m <= kColumnTile ? choose_kernel<T, 1>(epilogue) : choose_kernel<T, 2>(epilogue);
+      map, op, epilogue,
+      make_stream_shape(op.m, op.k, stream_shape::ceil_div(op.tiles.count, blocks))};
+  const auto kernel = op.m <= kColumnTile ? stream_kernel<T, 1> : stream_kernel<T, 2>;
   TRIPTYCH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            launch.shape.shared_bytes));
   TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),

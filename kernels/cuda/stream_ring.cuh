@@ -22,6 +22,7 @@ template <class T>
 struct StreamLaunch {
   CUtensorMap map;
   StreamOp<T> op;
+  StreamEpilogue epilogue;
   StreamShape shape;
 };
 
