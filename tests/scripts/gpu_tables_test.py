@@ -62,6 +62,7 @@ TARGETS = [
     {"experiment": "toy", "stack": "fast", "metric": "prefill", "c": 8, "prompt": 512, "at_least": 50000},
     {"experiment": "toy", "stack": "fast", "metric": "prefill", "c": 1, "at_least": 30000},
 ]
+# The width is that of the program.
 BENCH = """2026-01-31T12:00:00Z
 triptych 0.1.0 (0123456789abcdef0123456789abcdef01234567; GNU 12.2.0 -O2)
 a GPU, sm_90, 132 SMs, 140 GiB, L2 60.0 MiB, driver 580 (CUDA 13.0)
