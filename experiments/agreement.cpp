@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxRequests = 4;
 constexpr int64_t kMaxOutputTokens = 64;
-constexpr size_t kMaxPromptTokens = 2048;  // of all scored requests, but the first is one
+constexpr size_t kMaxPromptTokens = 1024;  // of all scored requests, but the first is one
 
 int64_t argmax(std::span<const float> logits) {
   return cpu::argmax(logits.data(), std::ssize(logits));

@@ -56,8 +56,8 @@ TEST(Agreement, LongPromptsAreScoredAlone) {
     Engine* engines[] = {&baseline};
     return measure_agreement(engines, asked)[0].agreement->perplexity.value();
   };
-  const Request longest{std::vector<int32_t>(2048, 7), 2, true};
-  const Request half{std::vector<int32_t>(1024, 1), 2, true};
+  const Request longest{std::vector<int32_t>(1024, 7), 2, true};
+  const Request half{std::vector<int32_t>(512, 1), 2, true};
   const Request brief{{2, 0}, 2, true};
   EXPECT_EQ(perplexity({longest, brief}), perplexity({longest}));
   EXPECT_EQ(perplexity({brief, longest}), perplexity({brief}));
