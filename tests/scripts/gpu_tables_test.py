@@ -149,7 +149,7 @@ class GpuTablesTest(unittest.TestCase):
 
     def test_a_page_is_filled_from_a_folder(self):
         page = "".join(f"<!-- table {kind} {name} - -->\n<!-- /table -->\n" for kind, name in (
-            ("factors", "toy/paper"), ("floors", "toy,other"), ("gpu_bench", "another")))
+            ("factors", "toy/paper"), ("floors", "toy,other,third"), ("gpu_bench", "another")))
         self.database.commit()
         text = readme_tables.rewrite(page, self.folder, "res")
         self.assertIn("<!-- table factors toy/paper res/results.sqlite -->\n", text)
@@ -161,6 +161,7 @@ class GpuTablesTest(unittest.TestCase):
         self.assertIn("Run 1 of `res/results.sqlite`, 2026-01-31T12:00:00Z, a GPU that reads 4600 GB/s,", text)
         self.assertIn("Run 2 of `res/results.sqlite`, 2026-01-31T13:00:00Z, a GPU that reads 4700 GB/s,", text)
         self.assertIn("Run 3 of `res/results.sqlite`", text)
+        self.assertIn("There is no run of `third`.", text)
         self.assertEqual(readme_tables.rewrite(text, self.folder), text)
 
     def test_only_empty_tables_are_filled(self):
