@@ -45,7 +45,8 @@ class Checkpoint {
   [[nodiscard]] virtual std::shared_ptr<const Tokenizer> tokenizer() const = 0;
   /// Identity of the content: hash of the files, or of the synthetic parameters.
   [[nodiscard]] virtual std::string hash() const = 0;
-  /// "gguf:<file name>", "safetensors:<dir name>", "synthetic:<arch>".
+  /// "gguf:<file name>", "safetensors:<dir name>", "synthetic:<arch>"; "synthetic:<dir name>" for
+  /// what write_synthetic_directory() wrote.
   [[nodiscard]] virtual std::string origin() const = 0;
 };
 

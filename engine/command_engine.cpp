@@ -178,7 +178,7 @@ class CommandEngine final : public Engine {
       return Unexpected{std::move(error)};
     }
     if (!*line) return fail(ErrorCode::kIo, std::string("it ended before ") + awaited);
-    Result<Json> record = parse_json_object(**line, "");
+    Result<Json> record = parse_record(**line);
     if (!record) {
       return at_line({ErrorCode::kCorrupt, "not a JSON object: " + line_start(**line), ""});
     }

@@ -145,6 +145,25 @@ Result<EngineReady> parse_ready(const Json& record) {
   return ready;
 }
 
+Result<Json> parse_record(const std::string& line) {
+  constexpr std::string_view kKey = "\"f32\":\"";
+  constexpr size_t kShort = 4096;  // what a JSON parser reads in no time
+  const size_t key = line.size() < kShort ? std::string::npos : line.find(kKey);
+  if (key > kShort) return parse_json_object(line, "");
+  const size_t begin = key + kKey.size();
+  const size_t end = line.find('"', begin);
+  // Base64 has no escapes; a text that has some is left to the parser.
+  if (end == std::string::npos || std::memchr(line.data() + begin, '\\', end - begin) != nullptr) {
+    return parse_json_object(line, "");
+  }
+  TRIPTYCH_TRY(Json record, parse_json_object(line.substr(0, begin) + line.substr(end), ""));
+  const auto found = record.find("f32");
+  // Elsewhere than in the record itself, the key means nothing.
+  if (found == record.end() || *found != "") return parse_json_object(line, "");
+  *found = line.substr(begin, end - begin);
+  return record;
+}
+
 Error parse_error_record(const Json& record) {
   const auto code = required_string(record, "code");
   const auto message = required_string(record, "message");

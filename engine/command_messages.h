@@ -51,6 +51,10 @@ struct EngineReady {
 /// protocol).
 [[nodiscard]] Result<EngineReady> parse_ready(const Json& record);
 
+/// A line as a JSON object. Logits are found by their form and not read character by character as
+/// JSON: they are most of what an engine ever sends. Errors: those of parse_json_object().
+[[nodiscard]] Result<Json> parse_record(const std::string& line);
+
 /// The error that a record of type "error" tells.
 [[nodiscard]] Error parse_error_record(const Json& record);
 

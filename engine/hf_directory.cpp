@@ -145,6 +145,14 @@ Status add_tensors(TensorIndex index, const fs::path& directory, FileCheckpoint&
   return {};
 }
 
+/// `config` is a config.json that has been read without an error.
+std::string origin_of(std::string_view config, const std::string& name) {
+  const Json json = Json::parse(config, nullptr, false);
+  const auto key = json.find(kSyntheticKey);
+  const bool synthetic = key != json.end() && *key == true;
+  return (synthetic ? "synthetic:" : "safetensors:") + name;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Checkpoint>> open_hf_directory(const fs::path& path) {
@@ -155,6 +163,7 @@ Result<std::shared_ptr<const Checkpoint>> open_hf_directory(const fs::path& path
   TRIPTYCH_TRY(auto config_file, MappedFile::open(directory / "config.json"));
   TRIPTYCH_TRY(const ModelConfig config,
                parse_hf_config(config_file.text(), name, config_file.path().string()));
+  const std::string origin = origin_of(config_file.text(), name);
   files.push_back(std::move(config_file));
 
   TRIPTYCH_TRY(const ShardList shards, list_shards(directory, files));
@@ -178,8 +187,8 @@ Result<std::shared_ptr<const Checkpoint>> open_hf_directory(const fs::path& path
     TRIPTYCH_TRY(auto tokenizer_file, MappedFile::open(tokenizer_path));
     files.push_back(std::move(tokenizer_file));
   }
-  auto checkpoint = std::make_shared<FileCheckpoint>(config, "safetensors:" + name,
-                                                     std::move(files), std::move(tokenizer));
+  auto checkpoint =
+      std::make_shared<FileCheckpoint>(config, origin, std::move(files), std::move(tokenizer));
   TRIPTYCH_RETURN_IF_ERROR(add_tensors(std::move(index), directory, *checkpoint));
   return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
 }

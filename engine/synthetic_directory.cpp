@@ -174,8 +174,9 @@ class Writer {
     for (FileWriter& file : files) TRIPTYCH_RETURN_IF_ERROR(file.close());
     if (shards.size() > 1) TRIPTYCH_RETURN_IF_ERROR(write_index(shards, written.bytes));
     if (written.has_tokenizer) TRIPTYCH_RETURN_IF_ERROR(write_tokenizer());
-    TRIPTYCH_RETURN_IF_ERROR(
-        write_json("config.json", hf_config_json(config_, torch_name(options_.dtype))));
+    Json config = hf_config_json(config_, torch_name(options_.dtype));
+    config[kSyntheticKey] = true;
+    TRIPTYCH_RETURN_IF_ERROR(write_json("config.json", config));
     return written;
   }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxRequests = 4;
 constexpr int64_t kMaxOutputTokens = 64;
+constexpr size_t kMaxPromptTokens = 1024;  // of all scored requests, but the first is one
 
 int64_t argmax(std::span<const float> logits) {
   return cpu::argmax(logits.data(), std::ssize(logits));
@@ -120,15 +121,25 @@ std::vector<AgreementResult> cut_short(std::span<const Score> scores) {
   return results;
 }
 
+/// The requests that are scored: an engine may send the logits of every position as text.
+std::vector<Request> choose_requests(std::span<const Request> requests) {
+  std::vector<Request> chosen;
+  size_t prompt_tokens = 0;
+  for (const Request& request : requests) {
+    prompt_tokens += request.prompt.size();
+    if (chosen.size() == kMaxRequests) break;
+    if (!chosen.empty() && prompt_tokens > kMaxPromptTokens) break;
+    chosen.push_back(request);
+    chosen.back().max_new_tokens = std::min(request.max_new_tokens, kMaxOutputTokens);
+  }
+  return chosen;
+}
+
 }  // namespace
 
 std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
                                                std::span<const Request> requests) {
-  std::vector<Request> asked(requests.begin(),
-                             requests.begin() + std::min(requests.size(), kMaxRequests));
-  for (Request& request : asked) {
-    request.max_new_tokens = std::min(request.max_new_tokens, kMaxOutputTokens);
-  }
+  const std::vector<Request> asked = choose_requests(requests);
   std::vector<Score> scores(engines.size());
   const Result<GenerateResult> output = engines.front()->generate(asked, nullptr);
   if (!output) {

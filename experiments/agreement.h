@@ -34,10 +34,11 @@ struct AgreementResult {
 };
 
 /// Generates with engines[0], then scores every engine that can_score() on prompt + output of the
-/// baseline and lets the others generate. At most
-/// 4 requests with 64 output tokens each are scored: enough to see a wrong kernel, little beside
-/// the timed passes. Holds the baseline's logits of one request at a time, [64, vocab_size] f32.
-/// result[i] belongs to engines[i]; if engines[0] fails or a device is lost, none has an agreement.
+/// baseline and lets the others generate. At most 4 requests with 64 output tokens each are scored,
+/// fewer when their prompts have over 1024 tokens together, at least one: enough to see a wrong
+/// kernel, little beside the timed passes. Holds the baseline's logits of one request at a time,
+/// [64, vocab_size] f32. result[i] belongs to engines[i]; if engines[0] fails or a device is lost,
+/// none has an agreement.
 [[nodiscard]] std::vector<AgreementResult> measure_agreement(std::span<Engine* const> engines,
                                                              std::span<const Request> requests);
 

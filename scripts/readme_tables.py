@@ -192,19 +192,22 @@ FILES = {"bench_cpu": "bench_cpu.json", "aa": "aa.json", "gpu_bench": "gpu_bench
 
 
 def origin(database, experiments, name):
-    """One line for each run behind a table."""
-    lines = []
+    """One line for each run behind a table; of several experiments some may not have been run."""
+    lines, missing = [], []
     for experiment in experiments.split(","):
-        lines += origins_of(database, experiment.partition("/")[0], name)
-    return lines
+        found = origins_of(database, experiment.partition("/")[0], name)
+        lines += found
+        if not found:
+            missing.append(experiment)
+    if not lines:
+        raise ValueError(f"{name}: no run of the experiment {experiments}")
+    return lines + [f"There is no run of `{experiment}`." for experiment in missing]
 
 
 def origins_of(database, experiment, name):
     """The newest run, and older ones whose cells are not all in it."""
     runs = database.execute(
         "SELECT * FROM v_runs WHERE experiment = ? ORDER BY run_id", [experiment]).fetchall()
-    if not runs:
-        raise ValueError(f"{name}: no run of the experiment {experiment}")
     used = {row["run_id"] for row in database.execute(
         "SELECT run_id FROM v_stack_summary WHERE experiment = ? AND status = 'done'", [experiment])}
     return [origin_of(run, name) for run in runs if run["run_id"] in used or run is runs[-1]]

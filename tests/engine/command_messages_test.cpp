@@ -101,6 +101,23 @@ TEST(CommandMessages, ErrorsKeepTheirKind) {
   EXPECT_EQ(code({{"message", "m"}}), ErrorCode::kCorrupt);
 }
 
+TEST(CommandMessages, LongLogitsAreReadAsJsonWouldBe) {
+  const std::string text(10000, 'A');
+  const std::string start = R"({"type":"logits","position":3,"f32":")";
+  for (const std::string& line :
+       {start + text + "\"}", start + text + "\\n\"}", start + text + R"(","more":[1,{"f32":""}]})",
+        R"({"a":{"f32":")" + text + R"("},"f32":"x"})", R"({"f32":"","b":")" + text + "\"}",
+        R"({"f32": ")" + text + "\"}", start + "\"}"}) {
+    const auto record = parse_record(line);
+    ASSERT_TRUE(record.has_value()) << line.substr(0, 60);
+    EXPECT_EQ(*record, Json::parse(line)) << line.substr(0, 60);
+  }
+  for (const std::string& line : {start + text, start + text + "\"", start + text + "\"}}",
+                                  start + text + R"(","f32":"B"})"}) {
+    EXPECT_FALSE(parse_record(line).has_value()) << line.substr(0, 60);
+  }
+}
+
 TEST(CommandMessages, LogitsComeBackAsTheyWere) {
   const std::vector<float> sent = {1.5F, -0.0F, std::numeric_limits<float>::infinity(), -3e38F};
   Json record = {{"position", 6}, {"f32", encode_base64(std::as_bytes(std::span(sent)))}};

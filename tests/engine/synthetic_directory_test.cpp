@@ -64,6 +64,7 @@ TEST(SyntheticDirectory, ReadsBackAsTheSyntheticModel) {
       EXPECT_EQ(entries(dir.path()), 1u);
       const auto opened = open_hf_directory(dir / "model");
       ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+      EXPECT_EQ((*opened)->origin(), "synthetic:model");
       EXPECT_EQ((*opened)->config().architecture, config.architecture);
       EXPECT_EQ((*opened)->config().sliding_window, config.sliding_window);
       EXPECT_EQ((*opened)->tensor("layers.1.q")->dtype, dtype);

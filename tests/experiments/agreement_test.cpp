@@ -50,6 +50,21 @@ TEST(Agreement, PerplexityIsThatOfTheWholeSequence) {
   EXPECT_NEAR(results[0].agreement->perplexity.value(), 7 + std::exp(1.0), 1e-9);
 }
 
+TEST(Agreement, LongPromptsAreScoredAlone) {
+  const auto perplexity = [](const std::vector<Request>& asked) {
+    FakeEngine baseline({}, {});
+    Engine* engines[] = {&baseline};
+    return measure_agreement(engines, asked)[0].agreement->perplexity.value();
+  };
+  const Request longest{std::vector<int32_t>(1024, 7), 2, true};
+  const Request half{std::vector<int32_t>(512, 1), 2, true};
+  const Request brief{{2, 0}, 2, true};
+  EXPECT_EQ(perplexity({longest, brief}), perplexity({longest}));
+  EXPECT_EQ(perplexity({brief, longest}), perplexity({brief}));
+  EXPECT_EQ(perplexity({half, half, brief}), perplexity({half, half}));
+  EXPECT_NE(perplexity({brief, half}), perplexity({brief}));
+}
+
 TEST(Agreement, FailedBaselineLeavesNobodyToCompareWith) {
   FakeBehaviour broken;
   broken.before_generate = [](bool) { return Status(fail(ErrorCode::kIo, "no luck")); };

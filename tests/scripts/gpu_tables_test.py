@@ -62,6 +62,7 @@ TARGETS = [
     {"experiment": "toy", "stack": "fast", "metric": "prefill", "c": 8, "prompt": 512, "at_least": 50000},
     {"experiment": "toy", "stack": "fast", "metric": "prefill", "c": 1, "at_least": 30000},
 ]
+# The width is that of the program.
 BENCH = """2026-01-31T12:00:00Z
 triptych 0.1.0 (0123456789abcdef0123456789abcdef01234567; GNU 12.2.0 -O2)
 a GPU, sm_90, 132 SMs, 140 GiB, L2 60.0 MiB, driver 580 (CUDA 13.0)
@@ -148,7 +149,7 @@ class GpuTablesTest(unittest.TestCase):
 
     def test_a_page_is_filled_from_a_folder(self):
         page = "".join(f"<!-- table {kind} {name} - -->\n<!-- /table -->\n" for kind, name in (
-            ("factors", "toy/paper"), ("floors", "toy,other"), ("gpu_bench", "another")))
+            ("factors", "toy/paper"), ("floors", "toy,other,third"), ("gpu_bench", "another")))
         self.database.commit()
         text = readme_tables.rewrite(page, self.folder, "res")
         self.assertIn("<!-- table factors toy/paper res/results.sqlite -->\n", text)
@@ -160,6 +161,7 @@ class GpuTablesTest(unittest.TestCase):
         self.assertIn("Run 1 of `res/results.sqlite`, 2026-01-31T12:00:00Z, a GPU that reads 4600 GB/s,", text)
         self.assertIn("Run 2 of `res/results.sqlite`, 2026-01-31T13:00:00Z, a GPU that reads 4700 GB/s,", text)
         self.assertIn("Run 3 of `res/results.sqlite`", text)
+        self.assertIn("There is no run of `third`.", text)
         self.assertEqual(readme_tables.rewrite(text, self.folder), text)
 
     def test_only_empty_tables_are_filled(self):
