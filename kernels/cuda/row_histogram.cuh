@@ -47,6 +47,8 @@ class RowHistogram {
   // Keys and words that a thread looks after once the counts are there: neighbours, so that the
   // threads of the group are in the order of the keys.
   static constexpr int kThreadWords = kWords / kThreads / kBlocks;
+  // Few words lie side by side, for one access; more lie kThreads apart, free of bank conflicts.
+  static constexpr bool kSideBySide = kThreadWords <= 4;
 
   __device__ RowHistogram(const SampleArgs<T>& args, int64_t row, Shared& shared, uint32_t* counts)
       : logits_(args.logits + row * args.vocab_size, args.vocab_size),
@@ -74,9 +76,10 @@ class RowHistogram {
     __syncthreads();
   }
 
-  // Where the word of a key lies: a thread's words are kThreads apart, free of bank conflicts.
+  // Where the word of a key lies.
   static __device__ int place(uint32_t key) {
     const uint32_t word = key / 2;
+    if constexpr (kSideBySide) return static_cast<int>(word);
     const uint32_t thread = word / kThreadWords;  // of the group
     const uint32_t j = thread / kThreads * kThreadWords + word % kThreadWords;
     return static_cast<int>(j * kThreads + thread % kThreads);
@@ -159,16 +162,50 @@ class RowHistogram {
   template <class Body>
   __device__ void for_each_in_word(int thread, int j, const Body& body) const {
     const int word = (Group::rank() * kThreads + thread) * kThreadWords + j;
-    const int at = (Group::rank() * kThreadWords + j) * kThreads + thread;
-    if (2 * word + 1 < static_cast<int>(min_key_) || 2 * word > static_cast<int>(max_key_)) return;
+    if (is_outside(word, 1)) return;
     uint32_t low = 0;
     uint32_t high = 0;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      const uint32_t counts = *Group::in_block(counts_ + at, b);
+      const uint32_t counts = *Group::in_block(counts_ + place(static_cast<uint32_t>(2 * word)), b);
       low += counts & 0xFFFF;
       high += counts >> 16;
     }
+    give_counts(word, low, high, body);
+  }
+  // The same for all words of this thread.
+  template <class Body>
+  __device__ void for_each_of_thread(const Body& body) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (kSideBySide) {
+      const int first = (Group::rank() * kThreads + thread) * kThreadWords;
+      if (is_outside(first, kThreadWords)) return;
+      uint32_t low[kThreadWords] = {};
+      uint32_t high[kThreadWords] = {};
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const Words words = *Group::in_block(reinterpret_cast<Words*>(counts_ + first), b);
+#pragma unroll
+        for (int j = 0; j < kThreadWords; ++j) {
+          low[j] += words.counts[j] & 0xFFFF;
+          high[j] += words.counts[j] >> 16;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kThreadWords; ++j) give_counts(first + j, low[j], high[j], body);
+    } else {
+      for (int j = 0; j < kThreadWords; ++j) for_each_in_word(thread, j, body);
+    }
+  }
+  struct alignas(kSideBySide ? 4 * kThreadWords : 4) Words {
+    uint32_t counts[kThreadWords];
+  };
+  __device__ bool is_outside(int first_word, int count) const {
+    return 2 * (first_word + count) - 1 < static_cast<int>(min_key_) ||
+           2 * first_word > static_cast<int>(max_key_);
+  }
+  template <class Body>
+  __device__ void give_counts(int word, uint32_t low, uint32_t high, const Body& body) const {
     for (int b = 0; b < kBlocks; ++b) add_notes(b, 2 * word, &low, &high);
     body(static_cast<uint32_t>(2 * word), low);
     body(static_cast<uint32_t>(2 * word + 1), high);

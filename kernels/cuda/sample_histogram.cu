@@ -85,12 +85,10 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
 
   __device__ Cut cut_row(Cut cut) {
     Pair mine = {};  // of this thread's keys
-    for (int j = 0; j < kThreadWords; ++j) {
-      for_each_in_word(static_cast<int>(threadIdx.x), j, [&](uint32_t key, uint32_t count) {
-        const Pair sums = sums_of(key, count);
-        mine = {mine.a + sums.a, mine.b + sums.b};
-      });
-    }
+    this->for_each_of_thread([&](uint32_t key, uint32_t count) {
+      const Pair sums = sums_of(key, count);
+      mine = {mine.a + sums.a, mine.b + sums.b};
+    });
     Pair block = {};
     const Pair upto = scan_block(mine, &block);
     const Pair* const blocks = exchange(block);
