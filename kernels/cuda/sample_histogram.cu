@@ -57,7 +57,11 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
   // One thread of the group calls write(token).
   template <class Write>
   __device__ void sample(uint32_t bits, const Write& write) {
-    this->read_keys(cuts());
+    if (cuts()) {
+      this->count_keys();
+    } else {
+      this->find_largest();
+    }
     if (max_key_ == kNanKey) {
       Group::barrier();  // the others have read this block's memory
       if (threadIdx.x == 0 && Group::rank() == 0) write(0);
@@ -85,10 +89,12 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
 
   __device__ Cut cut_row(Cut cut) {
     Pair mine = {};  // of this thread's keys
-    this->for_each_of_thread([&](uint32_t key, uint32_t count) {
-      const Pair sums = sums_of(key, count);
-      mine = {mine.a + sums.a, mine.b + sums.b};
-    });
+    for (int j = 0; j < kThreadWords; ++j) {
+      for_each_in_word(static_cast<int>(threadIdx.x), j, [&](uint32_t key, uint32_t count) {
+        const Pair sums = sums_of(key, count);
+        mine = {mine.a + sums.a, mine.b + sums.b};
+      });
+    }
     Pair block = {};
     const Pair upto = scan_block(mine, &block);
     const Pair* const blocks = exchange(block);
