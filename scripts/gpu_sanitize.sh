@@ -20,7 +20,8 @@ export TRIPTYCH_REQUIRE_GPU=1
 
 # name | program | filter
 suites='
-sample|kernels_cuda_test|SampleCuda/*.SmallCasesOfEveryKernel
+sample|kernels_cuda_test|SampleCuda/0.SmallCasesOfOneBlockARow
+clusters|kernels_cuda_test|SampleCuda/0.SmallCasesOfClusters
 attention|kernels_cuda_test|AttentionCuda/*.SmallCasesOfEveryKernel
 stream|kernels_cuda_test|StreamLinear/*.SmallShapes*
 rows|kernels_cuda_test|DecoderOpsCuda/*:-*SwigluOfExtremes*

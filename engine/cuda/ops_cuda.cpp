@@ -215,21 +215,18 @@ class CudaOps final : public DeviceOps {
   }
 
   void sample(Tensor logits, const SamplingParams& params) override {
-    run(
-        [&] {
-          launch_sample<T>({.logits = data(logits),
-                            .rows = logits.rows,
-                            .vocab_size = logits.columns,
-                            .params = params,
-                            .keys = meta().sample_keys,
-                            .slots = meta().sampled_slots,
-                            .last_tokens = last_tokens_.data(),
-                            .out = sampled_.data(),
-                            .out_at = meta().tokens_at,
-                            .workspace = sample_workspace_.data(),
-                            .order = order()},
-                           stream());
-        },
+    const SampleArgs<T> args{.logits = data(logits),
+                             .rows = logits.rows,
+                             .vocab_size = logits.columns,
+                             .params = params,
+                             .keys = meta().sample_keys,
+                             .slots = meta().sampled_slots,
+                             .last_tokens = last_tokens_.data(),
+                             .out = sampled_.data(),
+                             .out_at = meta().tokens_at,
+                             .workspace = sample_workspace_.data(),
+                             .order = order()};
+    run([&] { launch_sample(args, stream()); },
         [&] { return kernel(params.greedy() ? "argmax" : "sample", logits.bytes()); });
     tokens_are_chosen();
   }

@@ -60,12 +60,4 @@ namespace triptych {
 #endif
 }
 
-[[nodiscard]] TRIPTYCH_HOST_DEVICE inline uint32_t bits_of_float(float value) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(value);
-#else
-  return std::bit_cast<uint32_t>(value);
-#endif
-}
-
 }  // namespace triptych

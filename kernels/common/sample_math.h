@@ -41,8 +41,7 @@ inline constexpr int64_t kMaxSampleVocab = int64_t{1} << 19;
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
   // Products and sums are rounded apart: a host may have no fused multiply-add instruction.
   constexpr float kRound = 0x1.8p23f;  // adding it leaves no bits below the ones
-  const float rounded = add_rn(mul_rn(d, kLog2E), kRound);
-  const float n = add_rn(rounded, -kRound);
+  const float n = add_rn(add_rn(mul_rn(d, kLog2E), kRound), -kRound);
   float r = add_rn(d, -mul_rn(n, kLn2High));
   r = add_rn(r, -mul_rn(n, kLn2Low));  // exp(d) = 2^n exp(r), |r| <= 0.35
   // The Taylor series to r^7; the next term is below 2^-27.
@@ -53,11 +52,9 @@ inline constexpr int64_t kMaxSampleVocab = int64_t{1} << 19;
   e = add_rn(mul_rn(e, r), 0.5f);
   e = add_rn(mul_rn(e, r), 1.0f);
   e = add_rn(mul_rn(e, r), 1.0f);
-  // floor(e 2^(n + 40)) by shifts: a device converts numbers eight times slower than it adds them.
-  // 1/2 <= e < 2 and n <= 0, and n = 0 only with e <= 1; n is in the low bits of `rounded`.
-  const uint32_t bits = bits_of_float(e);
-  const uint64_t mantissa = (bits & 0x7FFFFF) | 0x800000;
-  return (mantissa << 17) >> (127 - (bits >> 23) + bits_of_float(kRound) - bits_of_float(rounded));
+  // n >= -41, so the factor is a normal number and the product exact.
+  const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(n) + 40 + 127);
+  return static_cast<uint64_t>(mul_rn(e, float_from_bits(exponent << 23)));
 }
 
 /// The least sum of weights that has the share top_p of `total`; at least 1 and at most `total`.

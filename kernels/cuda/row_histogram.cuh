@@ -33,7 +33,7 @@ struct Shared {
   Pair warps[kWarps];
   Pair blocks[2][kMaxBlocks];  // of exchanges with even and odd numbers
   uint64_t told[2][3];         // what the owners of the two thresholds tell all blocks
-  uint32_t min_key, max_key;
+  uint32_t max_key;
   int num_notes;
   int32_t notes[kMaxNotes];  // key + 1: 65536 more of it; -(key + 1): as many fewer
   Pair before;               // of the part that has the token
@@ -67,7 +67,6 @@ class RowHistogram {
       vectors[i] = make_uint4(0, 0, 0, 0);
     }
     if (threadIdx.x == 0) {
-      shared_.min_key = ~0u;
       shared_.max_key = kNanKey;
       shared_.num_notes = 0;
     }
@@ -107,36 +106,43 @@ class RowHistogram {
     return (first_ + r * kThreads + static_cast<int>(threadIdx.x)) * kVectorWidth;
   }
 
-  // Finds the smallest and the largest key of the row, and counts them all if counted. When it
-  // returns, every block's counts can be read.
-  __device__ void read_keys(bool counted) {
-    uint32_t lowest = ~0u;
+  // Counts the row. When it returns, the largest key is known and every block's counts can be read.
+  __device__ void count_keys() {
     uint32_t highest = kNanKey;
     for_each_vector([&](int, const Vector8<T>& vector) {
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i) {
         const uint32_t key = order_key<T>(vector.words[i / 2] >> (16 * (i % 2)) & 0xFFFF);
         if (key == kNanKey) continue;
-        lowest = min(lowest, key);
         highest = max(highest, key);
-        if (counted) add_one(key);
+        add_one(key);
       }
     });
-    lowest = __reduce_min_sync(kWholeWarp, lowest);
-    highest = __reduce_max_sync(kWholeWarp, highest);
-    if (threadIdx.x % kWarpSize == 0) {
-      atomicMin(&shared_.min_key, lowest);
-      atomicMax(&shared_.max_key, highest);
-    }
-    Group::barrier();
+    share_largest(highest);
     int notes = 0;
-    for (int b = 0; b < kBlocks; ++b) {
-      const Shared* const shared = Group::in_block(&shared_, b);
-      min_key_ = min(min_key_, shared->min_key);
-      max_key_ = max(max_key_, shared->max_key);
-      notes += shared->num_notes;
-    }
+    for (int b = 0; b < kBlocks; ++b) notes += Group::in_block(&shared_, b)->num_notes;
     noted_ = notes > 0;
+  }
+  // Finds the largest key alone. __hmax2 and fmaxf give the number where one operand is NaN.
+  __device__ void find_largest() {
+    float value = nanf("");
+    for_each_vector([&](int, const Vector8<T>& vector) {
+      const auto pair =
+          __hmax2(__hmax2(vector.pair(0), vector.pair(1)), __hmax2(vector.pair(2), vector.pair(3)));
+      const float2 both = PairType<T>::to_float(pair);
+      value = fmaxf(value, fmaxf(both.x, both.y));
+    });
+    Vector8<T> holder;
+    holder.set(0, value, value);
+    share_largest(order_key<T>(holder.words[0] & 0xFFFF));
+  }
+  __device__ void share_largest(uint32_t mine) {
+    mine = __reduce_max_sync(kWholeWarp, mine);
+    if (threadIdx.x % kWarpSize == 0) atomicMax(&shared_.max_key, mine);
+    Group::barrier();
+    for (int b = 0; b < kBlocks; ++b) {
+      max_key_ = max(max_key_, Group::in_block(&shared_, b)->max_key);
+    }
   }
 
   // A count that leaves its 16 bits is noted, and what it carries into its neighbour taken back.
@@ -155,12 +161,11 @@ class RowHistogram {
   __device__ void note(int32_t entry) { shared_.notes[atomicAdd(&shared_.num_notes, 1)] = entry; }
 
   // body(key, count) for the two keys of word j of thread `thread` of this block, counted over the
-  // logits of all blocks; not at all where no key can be.
+  // logits of all blocks.
   template <class Body>
   __device__ void for_each_in_word(int thread, int j, const Body& body) const {
     const int word = (Group::rank() * kThreads + thread) * kThreadWords + j;
     const int at = (Group::rank() * kThreadWords + j) * kThreads + thread;
-    if (2 * word + 1 < static_cast<int>(min_key_) || 2 * word > static_cast<int>(max_key_)) return;
     uint32_t low = 0;
     uint32_t high = 0;
 #pragma unroll
@@ -231,7 +236,6 @@ class RowHistogram {
   int count_ = 0;
   int rounds_ = 0;
   int parity_ = 0;
-  uint32_t min_key_ = ~0u;
   uint32_t max_key_ = kNanKey;
   bool noted_ = false;
 };

@@ -57,7 +57,11 @@ class HistogramSampler : private RowHistogram<T, kBlocks> {
   // One thread of the group calls write(token).
   template <class Write>
   __device__ void sample(uint32_t bits, const Write& write) {
-    this->read_keys(cuts());
+    if (cuts()) {
+      this->count_keys();
+    } else {
+      this->find_largest();
+    }
     if (max_key_ == kNanKey) {
       Group::barrier();  // the others have read this block's memory
       if (threadIdx.x == 0 && Group::rank() == 0) write(0);

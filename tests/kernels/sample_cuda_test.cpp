@@ -170,15 +170,27 @@ TYPED_TEST(SampleCuda, NanNeverWinsAndInfinitiesHaveAnOrder) {
   for (const SamplingParams& params : all_params()) this->expect_as_on_host(logits, 7, params);
 }
 
-// Memory checkers run this test alone: greedy, few candidates and counts, with every number of
-// blocks a row that a device of 132 multiprocessors chooses.
-TYPED_TEST(SampleCuda, SmallCasesOfEveryKernel) {
-  for (const int64_t rows : {1, 9, 17, 34, 67}) {
-    const auto logits = random_numbers<TypeParam>(17, rows * 1201, 0.0, 2.0);
-    for (const SamplingParams& params :
-         {SamplingParams{},
-          {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 1},
-          {.temperature = 1.2f, .top_k = 700, .top_p = 0.9f, .seed = 2}}) {
+// Memory checkers run these two: every way to choose a token, with each number of blocks a row that
+// a device of 132 multiprocessors takes.
+const std::vector<SamplingParams>& params_of_every_way() {
+  static const std::vector<SamplingParams> params = {
+      {},
+      {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 1},
+      {.temperature = 1.0f, .seed = 2},
+      {.temperature = 1.2f, .top_k = 300, .top_p = 0.9f, .seed = 3},
+  };
+  return params;
+}
+TYPED_TEST(SampleCuda, SmallCasesOfOneBlockARow) {
+  const auto logits = random_numbers<TypeParam>(17, int64_t{67} * 401, 0.0, 2.0);
+  for (const SamplingParams& params : params_of_every_way()) {
+    this->expect_as_on_host(logits, 67, params);
+  }
+}
+TYPED_TEST(SampleCuda, SmallCasesOfClusters) {
+  for (const int64_t rows : {1, 9, 17, 34}) {
+    const auto logits = random_numbers<TypeParam>(18, rows * 1201, 0.0, 2.0);
+    for (const SamplingParams& params : params_of_every_way()) {
       this->expect_as_on_host(logits, rows, params);
     }
   }
