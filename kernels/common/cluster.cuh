@@ -27,14 +27,14 @@ __device__ inline uint32_t shared_address_of_rank(uint32_t shared, unsigned rank
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(rank));
   return remote;
 }
-__device__ inline void store_to_rank(uint32_t remote, float4 value) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(remote), "f"(value.x),
-               "f"(value.y), "f"(value.z), "f"(value.w)
-               : "memory");
-}
-__device__ inline void store_to_rank(uint32_t remote, float2 value) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(remote), "f"(value.x), "f"(value.y)
-               : "memory");
+/// Stores into that block's shared memory. Its barrier, which has announced 16 bytes for this,
+/// counts them: who waits for the barrier (wait_for_cluster_barrier) sees the value.
+__device__ inline void send_to_rank(uint32_t remote, float4 value, uint32_t remote_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, "
+      "[%5];" ::"r"(remote),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
+      : "memory");
 }
 
 }  // namespace triptych

@@ -15,6 +15,13 @@ __device__ inline void copy_async_16(uint32_t shared, const void* global, bool v
                : "memory");
 }
 
+/// Stores 16 bytes at once: for what came by way of registers.
+__device__ inline void store_16(uint32_t shared, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(shared), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
 /// Closes a group of the copies that this thread has started since the last one.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

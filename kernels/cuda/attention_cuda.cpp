@@ -162,7 +162,7 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   constexpr int64_t kMaxSplitKeys = 4096;         // more, and one long sequence outlasts the others
   // Clusters up to 8 start quickly and find a place on a busy device; larger ones want long work.
   constexpr int kQuickSplits = 8;
-  constexpr int64_t kLongSplitKeys = 512;
+  constexpr int64_t kLongSplitKeys = 384;
   const int64_t pairs = std::max<int64_t>(1, shape.num_sequences * shape.num_kv_heads);
   const int64_t keys =
       shape.window > 0 ? std::min(shape.window, shape.max_kv_length) : shape.max_kv_length;
@@ -183,13 +183,18 @@ DecodePlan plan_decode_attention(const DecodeShape& shape) {
   while (can_double() && plan.splits < kQuickSplits && keys > plan.splits * kMaxSplitKeys) {
     plan.splits *= 2;
   }
-  // Deep rings keep blocks apart: one or two of them fill the shared memory of an SM, so that
-  // blocks that start while the kernel before still runs cannot crowd on the SMs that it leaves
-  // first. Larger clusters would then not find places all at once. Very many blocks spread by
-  // themselves, and more of them on an SM hide each other's starts and ends.
+  // A ring of one tile fits beside a kernel that streams weights: such blocks start while it runs,
+  // so few tiles are on chip when it ends. Deep rings start after it, and keep blocks apart: one or
+  // two of them fill the shared memory of an SM, so that blocks cannot crowd on the SMs that it
+  // leaves first. Larger clusters would then not find places all at once. Very many blocks spread
+  // by themselves, and more of them on an SM hide each other's starts and ends.
   const bool is_short = keys <= plan.splits * kShortSplitKeys;
   if (keys <= plan.splits * kTileKeys || blocks() > 3 * shape.num_sms) {
     plan.stages = 1;
+  } else if (blocks() <= shape.num_sms && plan.splits >= kQuickSplits &&
+             keys <= plan.splits * kLongSplitKeys) {
+    plan.stages = 1;
+    plan.holds = true;
   } else if (blocks() <= shape.num_sms) {
     plan.stages = plan.splits <= 2 ? 6 : plan.splits <= kQuickSplits ? 2 : 3;
   } else if (plan.splits == 1) {

@@ -54,13 +54,11 @@ class Ring {
   __device__ Ring(const decode::Tiles<T, kDim>& tiles, uint32_t memory)
       : tiles_(tiles), memory_(memory) {}
 
-  __device__ void start(int i) const { bring(i, tiles_.newest()); }
-  // Outside of a group: only the last tile has a rest, and it waits for all copies.
-  __device__ void finish(int i) const {
-    if (tiles_.is_plain(i)) return;
-    tiles_.copy(i, stage(i), tiles_.newest(), INT32_MAX);
+  __device__ void start() const {
+#pragma unroll
+    for (int i = 0; i < kStages<kDim>; ++i) bring(i, tiles_.newest());
   }
-  __device__ void refill(int i) const { bring(i, INT32_MAX); }
+  __device__ void refill(int i, bool old) const { bring(i, old ? tiles_.newest() : -1); }
   __device__ uint32_t wait(int i) const {
     if (i == tiles_.count() - 1) {
       wait_for_all_copies();
@@ -71,19 +69,21 @@ class Ring {
     return stage(i);
   }
 
- private:
-  using L = decode::Layout<kDim, kHeads, kStages<kDim>>;
   [[nodiscard]] __device__ uint32_t stage(int i) const {
     return memory_ + i % kStages<kDim> * L::kStageBytes;
   }
-  // Past the last tile the group is empty, so that each wait counts the same.
-  __device__ void bring(int i, int to) const {
-    if (i < tiles_.count()) {
-      if (tiles_.is_plain(i)) {
-        tiles_.copy_plain(i, stage(i));
-      } else {
-        tiles_.copy(i, stage(i), 0, to);
-      }
+
+ private:
+  using L = decode::Layout<kDim, kHeads, kStages<kDim>>;
+  // A tile is a group of copies. With at most two stages, a tile that is waited for and is not the
+  // last has kStages - 1 newer ones under way.
+  static_assert(kStages<kDim> <= 2);
+  __device__ void bring(int i, int except) const {
+    if (i >= tiles_.count()) return;
+    if (tiles_.is_plain(i)) {
+      tiles_.copy_plain(i, stage(i));
+    } else {
+      tiles_.copy(i, stage(i), except);
     }
     commit_copies();
   }
@@ -109,9 +109,10 @@ __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<
                                  static_cast<int>(blockIdx.x) * kWarps + warp, splits * kWarps);
     unsigned char* memory = shared + warp * L::kWarpBytes;
     Ring<T, kDim, kHeads> ring(tiles, shared_address(memory));
-    decode::WarpState<T, kDim, kHeads> state;
+    decode::WarpState<T, kDim, kHeads, false> state;
     const T* q = p.args.q + sequence * p.args.q_stride + head0 * p.dim;
-    decode::attend<T, kDim, kHeads, kStages<kDim>>(p, tiles, ring, q, state);
+    decode::attend<T, kDim, kHeads, kStages<kDim>>(
+        p, tiles, ring, q, shared_address(shared + L::kQueriesAt), state, [] {});
     state.store(reinterpret_cast<float*>(memory), L::kPartialStride, warp_sums + warp * kHeads,
                 p.group);
   }

@@ -13,35 +13,86 @@
 
 namespace triptych::decode {
 
-/// Streams the tiles of this warp. Before it waits for the kernel before, it reads old tokens only:
-/// the newest one may have been written by that kernel. Ring brings tiles into its stages:
-///   start(i)   what is old of tile i, one of the first kStages
-///   finish(i)  the rest of such a tile, the last of the warp
-///   refill(i)  tile i as a whole, over tile i - kStages
-///   wait(i)    until tile i is there; gives its address
-template <class T, int kDim, int kHeads, int kStages, class Ring>
-__device__ void attend(const Params<T>& p, Tiles<T, kDim>& tiles, Ring& ring, const T* q,
-                       WarpState<T, kDim, kHeads>& state) {
-  const int count = tiles.count();
-  if (count > 0) tiles.look_up(0);
+/// The queries of one KV head on their way into shared memory: rows of the block's threads
+/// together.
+template <class T, int kDim, int kHeads>
+class Queries {
+ public:
+  __device__ void load(const Params<T>& p, const T* q) {
 #pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    if (i < count) ring.start(i);
+    for (int i = 0; i < kParts; ++i) {
+      const int row = part(i) / kChunks;
+      const int column = part(i) % kChunks * kChunk;
+      const bool there = row < p.group && column < p.dim;
+      parts_[i] = there ? __ldcg(reinterpret_cast<const uint4*>(q + row * p.dim + column))
+                        : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ void store(uint32_t rows) const {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const int row = part(i) / kChunks;
+      if (row < kHeads) store_16(rows + tile_byte<kHeads>(row, part(i) % kChunks), parts_[i]);
+    }
+  }
+
+ private:
+  static constexpr int kChunks = kDim / kChunk;
+  static constexpr int kParts = (kHeads * kChunks + kThreads - 1) / kThreads;
+  static __device__ int part(int i) { return static_cast<int>(threadIdx.x) + i * kThreads; }
+
+  uint4 parts_[kParts];
+};
+
+/// Streams the tiles of this warp; all threads of the block call. Before it waits for the kernel
+/// before, it reads old tokens only: the newest one may have been written by that kernel. So what
+/// can be on chip by then is (kHolds: with the first tile in registers), and what is left to wait
+/// for afterwards is short: queries and the newest token. Ring brings tiles into its stages:
+///   start()          what is old of the first kStages tiles
+///   refill(i, old)   tile i over tile i - kStages, where `old` without the newest token
+///   wait(i)          until tile i is there; gives its address, that of stage(i)
+/// `q` is the first query of the KV head, `rows` where they go in shared memory. This warp calls
+/// ring_is_free() once, when it reads its ring no more.
+template <class T, int kDim, int kHeads, int kStages, bool kHolds, class Ring, class RingIsFree>
+__device__ void attend(const Params<T>& p, Tiles<T, kDim>& tiles, Ring& ring, const T* q,
+                       uint32_t rows, WarpState<T, kDim, kHeads, kHolds>& state,
+                       RingIsFree ring_is_free) {
+  const int count = tiles.count();
+  const int last = count - 1;
+  const auto refill = [&](int next, bool old) {
+    if (next >= count) return;
+    __syncwarp();
+    if (next % kWindowTiles == 0) tiles.look_up(next);
+    ring.refill(next, old);
+  };
+  if (count > 0) tiles.look_up(0);
+  ring.start();
+  const bool first_is_taken = kHolds && count > 0 && tiles.is_plain(0);
+  if (first_is_taken) {
+    state.take(ring.wait(0));
+    refill(kStages, true);
   }
   wait_for_previous_kernels();
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    if (i == count - 1) ring.finish(i);
-  }
-  state.load_queries(q, p.group, p.dim);
+  const int brought = first_is_taken ? kStages + 1 : kStages;
+  const bool lacks_newest = count > 0 && last < brought && tiles.has_newest(last);
+  uint4 newest[Tiles<T, kDim>::kNewestParts];
+  Queries<T, kDim, kHeads> queries;
+  queries.load(p, q);
+  if (lacks_newest) tiles.load_newest(last, newest);
+  queries.store(rows);
+  if (lacks_newest) tiles.store_newest(last, ring.stage(last), newest);
+  __syncthreads();
+  state.load_queries(rows);
   for (int i = 0; i < count; ++i) {
-    const int next = i + kStages;
-    if (next < count && next % kWindowTiles == 0) tiles.look_up(next);
-    const uint32_t stage = ring.wait(i);
-    state.attend(stage, p.scale_log2, tiles.first_token(i), tiles.tokens());
-    __syncwarp();
-    if (next < count) ring.refill(next);
+    if (i > 0 || !first_is_taken) {
+      state.take(ring.wait(i));
+      if (kHolds) refill(i + kStages, false);
+    }
+    if (kHolds && i == last) ring_is_free();
+    state.attend(p.scale_log2, tiles.first_token(i), tiles.tokens());
+    if (!kHolds) refill(i + kStages, false);
   }
+  if (!kHolds || count == 0) ring_is_free();
 }
 
 /// Ways to read parts: from shared memory, or what other blocks of this launch have written.

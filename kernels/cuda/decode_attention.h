@@ -19,6 +19,9 @@ struct DecodePlan {
   int splits = 1;  ///< A power of two up to kMaxDecodeSplits.
   int stages =
       1;  ///< 8 KiB of keys and values in flight in each of the 4 warps of a block: 1 to 3.
+  /// One more tile waits in the registers of each warp, and `stages` is 1 (sm_90, head_dim up to
+  /// 128). For blocks that start early, beside the kernel before.
+  bool holds = false;
 };
 inline constexpr int kMaxDecodeSplits = 16;
 /// Tokens that a warp takes in at once.

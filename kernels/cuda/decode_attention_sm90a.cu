@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
 // Decode attention on sm_90. The copy engine brings the tiles, 16 tokens that lie back to back. The
-// splits of a sequence and KV head are
-// the blocks of a cluster; each block sends its sums to the shared memory of the block that merges
-// them, so that one barrier of the cluster is all that a merge costs.
+// splits of a sequence and KV head are the blocks of a cluster. Each warp sends what it has summed
+// right from its registers to the blocks that merge it; a barrier in their shared memory counts the
+// bytes, so that nobody waits for more than it needs.
 #include "kernels/common/bulk_copy.cuh"
-#include "kernels/common/cluster.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/proxy_fence.cuh"
 #include "kernels/cuda/decode_attention.cuh"
+#include "kernels/cuda/decode_meeting.cuh"
 #include "kernels/cuda/row_map.h"
 #include "kernels/cuda/shared_limit.h"
 
@@ -16,18 +16,30 @@ namespace triptych {
 namespace {
 
 using decode::kThreads;
+using decode::kTile;
 using decode::kWarps;
+using decode::Meeting;
 using decode::Params;
-using decode::Softmax;
 
+constexpr int kMaxBlockShared = 227 << 10;  // of sm_90
+
+// Shared memory of a block: rings, over which the parts meet; then the rest.
 template <int kDim, int kHeads, int kStages>
-struct ClusterLayout : decode::Layout<kDim, kHeads, kStages> {
-  using Base = decode::Layout<kDim, kHeads, kStages>;
-  static constexpr int kBlockSumsAt = Base::kBytes;  // float2 [splits][kHeads]
-  static constexpr int kReceivedAt = kBlockSumsAt + kMaxDecodeSplits * kHeads * 8;
-  // float4 [splits][ceil(group * dim / 4 / splits)]
-  static constexpr int kReceivedBytes = kHeads * kDim * 4 + kMaxDecodeSplits * 16;
-  static constexpr int kBytes = kReceivedAt + kReceivedBytes;
+struct ClusterLayout {
+  static constexpr int kTileBytes = kTile * kDim * 2;  // of keys or values
+  static constexpr int kStageBytes = 2 * kTileBytes;   // keys, then values
+  static constexpr int kWarpBytes = kStages * kStageBytes;
+  // Of what comes behind the rings.
+  static constexpr int kQueriesAt = 0;                            // T [kHeads][kDim], tile_byte
+  static constexpr int kSumsAt = kQueriesAt + kHeads * kDim * 2;  // of a single block: Meeting
+  static constexpr int kBarriersAt = kSumsAt + kWarps * kHeads / 2 * 16;  // [kWarps][kStages]
+  static constexpr int kReceivedAt = kBarriersAt + kWarps * kStages * 8;  // the owner's barrier
+  static constexpr int kRestBytes = kReceivedAt + 16;
+
+  static __host__ __device__ int rest_at(const Meeting& meeting) {
+    const int rings = kWarps * kWarpBytes;
+    return meeting.bytes <= rings ? rings : (meeting.bytes + 127) / 128 * 128;
+  }
 };
 
 // The ring of one warp. Tiles that are not plain, which have the newest token or end the range, are
@@ -49,16 +61,15 @@ class Ring {
     __syncwarp();
   }
 
-  __device__ void start(int i) const {
-    if (i < tiles_.count()) bring(i, tiles_.newest());
+  __device__ void start() const {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      if (i < tiles_.count()) bring(i, tiles_.newest());
+    }
   }
-  __device__ void finish(int i) const {
-    if (!tiles_.is_plain(i)) tiles_.copy(i, stage(i), tiles_.newest(), INT32_MAX);
-  }
-  __device__ void refill(int i) const {
-    if (i >= tiles_.count()) return;
+  __device__ void refill(int i, bool old) const {
     if (i == kStages && !tiles_.is_plain(0)) order_before_bulk_copies();
-    bring(i, INT32_MAX);
+    bring(i, old ? tiles_.newest() : -1);
   }
   __device__ uint32_t wait(int i) const {
     if (!tiles_.is_plain(i)) wait_for_all_copies();
@@ -67,23 +78,24 @@ class Ring {
     return stage(i);
   }
 
- private:
-  using L = decode::Layout<kDim, kHeads, kStages>;
-  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] __device__ uint32_t stage(int i) const {
     return memory_ + i % kStages * L::kStageBytes;
   }
+
+ private:
+  using L = ClusterLayout<kDim, kHeads, kStages>;
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] __device__ uint32_t barrier(int i) const { return barriers_ + i % kStages * 8; }
 
   // Lane 0 asks for the keys of a plain tile, lane 1 for the values. Of other tiles, the tokens
-  // before `to`, and the barrier has nothing to wait for.
-  __device__ void bring(int i, int to) const {
+  // other than `except`, and the barrier has nothing to wait for.
+  __device__ void bring(int i, int except) const {
     const bool plain = tiles_.is_plain(i);
     const int row = tiles_.row(i, 0);
     if (lane() == 0) arrive_and_expect(barrier(i), plain ? L::kStageBytes : 0);
     __syncwarp();
     if (!plain) {
-      tiles_.copy(i, stage(i), 0, to);
+      tiles_.copy(i, stage(i), except);
     } else if (lane() < 2) {
       copy_box(stage(i) + lane() * L::kTileBytes, map_, 0, row, 0, barrier(i), policy_);
     }
@@ -96,132 +108,95 @@ class Ring {
   uint64_t policy_;
 };
 
-// Sends the sums of this block to those that merge them: each block merges a share of the vectors
-// of four numbers, and needs the softmax of all heads for that.
-template <class L, int kDim, int kHeads>
-__device__ void send_sums(unsigned char* shared, int group, int share) {
-  const int rank = static_cast<int>(blockIdx.x);
-  const int splits = static_cast<int>(gridDim.x);
-  const auto* warp_sums = reinterpret_cast<const float2*>(shared + L::kWarpSumsAt);
-  auto* block_sums = reinterpret_cast<float2*>(shared + L::kBlockSumsAt);
-  auto* received = reinterpret_cast<float4*>(shared + L::kReceivedAt);
-  constexpr int kHeadVectors = kDim / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < group * kHeadVectors; i += kThreads) {
-    const int head = i / kHeadVectors;
-    const auto* values = reinterpret_cast<const float4*>(
-        reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
-    Softmax whole;
-    const float4 value = decode::merge_parts<kWarps>(
-        kWarps, warp_sums + head, kHeads, values, L::kWarpBytes / 16, decode::PlainLoad{}, whole);
-    const int owner = i / share;
-    const float4* place = received + rank * share + i - owner * share;
-    store_to_rank(shared_address_of_rank(shared_address(place), owner), value);
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < group * splits; i += kThreads) {
-    const int head = i % group;
-    Softmax whole;
-    decode::merge_parts<kWarps>(kWarps, warp_sums + head, kHeads, nullptr, 0, decode::PlainLoad{},
-                                whole);
-    const float2* place = block_sums + rank * kHeads + head;
-    store_to_rank(shared_address_of_rank(shared_address(place), i / group),
-                  make_float2(whole.max, whole.sum));
-  }
-}
+// Blocks on an SM for which the compiler saves registers: the more, the better they hide each
+// other's starts and ends, unless blocks are so few that only the length of their work counts.
+template <int kDim, int kHeads, bool kHolds>
+inline constexpr int kMinBlocks = kDim <= 128 && kHeads == 8 && !kHolds ? 4 : 1;
 
-// Merges the share of this block, or all where there is one block.
-template <class L, int kDim, int kHeads, class T>
-__device__ void merge_sums(const unsigned char* shared, int group, int share, T* out) {
-  const int rank = static_cast<int>(blockIdx.x);
-  const int splits = static_cast<int>(gridDim.x);
-  constexpr int kHeadVectors = kDim / 4;
-  const int vectors = group * kHeadVectors;
-  for (int i = static_cast<int>(threadIdx.x); i < share && rank * share + i < vectors;
-       i += kThreads) {
-    const int vector = rank * share + i;
-    const int head = vector / kHeadVectors;
-    Softmax whole;
-    float4 value;
-    if (splits == 1) {
-      const auto* sums = reinterpret_cast<const float2*>(shared + L::kWarpSumsAt) + head;
-      const auto* values = reinterpret_cast<const float4*>(
-          reinterpret_cast<const float*>(shared) + head * L::kPartialStride + i % kHeadVectors * 4);
-      value = decode::merge_parts<kWarps>(kWarps, sums, kHeads, values, L::kWarpBytes / 16,
-                                          decode::PlainLoad{}, whole);
-    } else {
-      const auto* sums = reinterpret_cast<const float2*>(shared + L::kBlockSumsAt) + head;
-      const auto* values = reinterpret_cast<const float4*>(shared + L::kReceivedAt) + i;
-      value = decode::merge_parts<kMaxDecodeSplits>(splits, sums, kHeads, values, share,
-                                                    decode::PlainLoad{}, whole);
-    }
-    decode::store_result(out + vector * 4, value, whole.sum);
-  }
-}
-
-template <class T, int kDim, int kHeads, int kStages>
-__global__ void __launch_bounds__(kThreads)
+template <class T, int kDim, int kHeads, int kStages, bool kHolds>
+__global__ void __launch_bounds__(kThreads, kMinBlocks<kDim, kHeads, kHolds>)
     decode_attention_cluster(const Params<T> p, const __grid_constant__ CUtensorMap key_map,
                              const __grid_constant__ CUtensorMap value_map) {
   using L = ClusterLayout<kDim, kHeads, kStages>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  announce_to_cluster();
   allow_next_kernel();
   const int splits = static_cast<int>(gridDim.x);
+  const int rank = static_cast<int>(blockIdx.x);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int sequence = static_cast<int>(blockIdx.z);
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int length = p.args.kv_lengths[sequence];
+  const Meeting meeting(splits, p.group, kDim / 16, L::kWarpBytes);
+  unsigned char* rest = shared + L::rest_at(meeting);
+  const uint32_t received = shared_address(rest + L::kReceivedAt);
+  if (threadIdx.x == 0) {
+    init_barrier(received, 1);
+    publish_barriers();
+    arrive_and_expect(received, meeting.sent_bytes());
+  }
   const int64_t head0 = int64_t{kv_head} * p.group;
+  auto* single_sums = reinterpret_cast<float4*>(rest + L::kSumsAt);
   {
-    decode::Tiles<T, kDim> tiles(p, sequence, kv_head, length,
-                                 static_cast<int>(blockIdx.x) * kWarps + warp, splits * kWarps);
+    const int length = p.args.kv_lengths[sequence];
+    decode::Tiles<T, kDim> tiles(p, sequence, kv_head, length, rank * kWarps + warp,
+                                 splits * kWarps);
     unsigned char* memory = shared + warp * L::kWarpBytes;
-    Ring<T, kDim, kHeads, kStages> ring(
-        tiles, shared_address(memory), shared_address(shared + L::kBarriersAt + warp * kStages * 8),
-        &key_map, &value_map);
-    decode::WarpState<T, kDim, kHeads> state;
+    Ring<T, kDim, kHeads, kStages> ring(tiles, shared_address(memory),
+                                        shared_address(rest + L::kBarriersAt + warp * kStages * 8),
+                                        &key_map, &value_map);
+    decode::WarpState<T, kDim, kHeads, kHolds> state;
     const T* q = p.args.q + sequence * p.args.q_stride + head0 * kDim;
-    decode::attend<T, kDim, kHeads, kStages>(p, tiles, ring, q, state);
-    auto* warp_sums = reinterpret_cast<float2*>(shared + L::kWarpSumsAt);
-    state.store(reinterpret_cast<float*>(memory), L::kPartialStride, warp_sums + warp * kHeads,
-                p.group);
+    decode::attend<T, kDim, kHeads, kStages>(p, tiles, ring, q,
+                                             shared_address(rest + L::kQueriesAt), state, [&] {
+                                               if (splits > 1) arrive_at_cluster();
+                                             });
+    if (splits > 1) {
+      wait_for_cluster();  // all rings are free: the parts may meet there
+      decode::send_part(state, meeting, rank * kWarps + warp, shared_address(shared), received);
+    } else {
+      decode::keep_part(state, meeting, single_sums + (warp << meeting.pairs_log2),
+                        reinterpret_cast<float4*>(memory));
+    }
   }
-  wait_for_cluster();  // all blocks run: their shared memory may be written
-  __syncthreads();
-  T* out = p.args.out + (sequence * p.args.num_q_heads + head0) * kDim;
-  const int share = (p.group * kDim / 4 + splits - 1) / splits;
+  if (rank >> meeting.owners_log2 != 0) return;
   if (splits > 1) {
-    send_sums<L, kDim, kHeads>(shared, p.group, share);
-    __syncwarp();
-    arrive_at_cluster();
-    wait_for_cluster();
+    wait_for_cluster_barrier(received, 0);
+  } else {
+    __syncthreads();
   }
-  merge_sums<L, kDim, kHeads>(shared, p.group, share, out);
+  const auto* sums = splits > 1 ? reinterpret_cast<const float4*>(shared) : single_sums;
+  T* out = p.args.out + (sequence * p.args.num_q_heads + head0) * kDim;
+  decode::merge_parts<kDim>(meeting, p.group, sums, shared + meeting.values_at, out);
 }
 
-template <class T, int kDim, int kHeads, int kStages>
-cudaError_t launch(const Params<T>& p, int splits, cudaStream_t stream) {
-  constexpr int kBytes = ClusterLayout<kDim, kHeads, kStages>::kBytes;
+template <class T, int kDim, int kHeads, int kStages, bool kHolds>
+cudaError_t launch(const Params<T>& p, const DecodePlan& plan, cudaStream_t stream) {
+  using L = ClusterLayout<kDim, kHeads, kStages>;
+  const Meeting meeting(plan.splits, p.group, kDim / 16, L::kWarpBytes);
+  const int bytes = L::rest_at(meeting) + L::kRestBytes;
   static SharedLimit limit;
-  const auto kernel = decode_attention_cluster<T, kDim, kHeads, kStages>;
-  cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kBytes, true);
+  const auto kernel = decode_attention_cluster<T, kDim, kHeads, kStages, kHolds>;
+  cudaError_t status = limit.raise(reinterpret_cast<const void*>(kernel), kMaxBlockShared, true);
   CUtensorMap maps[2];
   if (status == cudaSuccess) status = make_row_map(p.args.kv.k, kDim, decode::kTile, maps[0]);
   if (status == cudaSuccess) status = make_row_map(p.args.kv.v, kDim, decode::kTile, maps[1]);
   if (status != cudaSuccess) return status;
-  const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(p.args.kv.num_kv_heads),
+  const dim3 grid(static_cast<unsigned>(plan.splits), static_cast<unsigned>(p.args.kv.num_kv_heads),
                   static_cast<unsigned>(p.args.num_sequences));
-  return launch_kernel(kernel, grid, dim3(kThreads), kBytes, stream, p.args.order,
-                       static_cast<unsigned>(splits), p, maps[0], maps[1]);
+  return launch_kernel(kernel, grid, dim3(kThreads), static_cast<size_t>(bytes), stream,
+                       p.args.order, static_cast<unsigned>(plan.splits), p, maps[0], maps[1]);
 }
 
 // plan.stages counts tiles of 8 KiB, those of a head_dim of 128.
 template <class T, int kDim, int kHeads>
 cudaError_t launch(const Params<T>& p, const DecodePlan& plan, cudaStream_t stream) {
   constexpr auto stages = [](int of_128) { return (of_128 * 128 + kDim - 1) / kDim; };
-  if (plan.stages >= 6) return launch<T, kDim, kHeads, stages(6)>(p, plan.splits, stream);
-  if (plan.stages >= 3) return launch<T, kDim, kHeads, stages(3)>(p, plan.splits, stream);
-  if (plan.stages == 2) return launch<T, kDim, kHeads, stages(2)>(p, plan.splits, stream);
-  return launch<T, kDim, kHeads, stages(1)>(p, plan.splits, stream);
+  if constexpr (kDim <= 128) {
+    if (plan.holds) return launch<T, kDim, kHeads, stages(1), true>(p, plan, stream);
+  }
+  if (plan.stages >= 6) return launch<T, kDim, kHeads, stages(6), false>(p, plan, stream);
+  if (plan.stages >= 3) return launch<T, kDim, kHeads, stages(3), false>(p, plan, stream);
+  if (plan.stages == 2) return launch<T, kDim, kHeads, stages(2), false>(p, plan, stream);
+  return launch<T, kDim, kHeads, stages(1), false>(p, plan, stream);
 }
 
 }  // namespace
@@ -240,10 +215,11 @@ template cudaError_t launch_decode_attention_sm90a(const AttentionArgs<__nv_bflo
 
 int max_decode_cluster() {
   constexpr int kPortable = 8;
-  constexpr int kBytes = ClusterLayout<128, 16, 2>::kBytes;
-  const auto kernel = decode_attention_cluster<__half, 128, 16, 2>;
+  using L = ClusterLayout<128, 16, 2>;
+  constexpr int kBytes = kWarps * L::kWarpBytes + L::kRestBytes;
+  const auto kernel = decode_attention_cluster<__half, 128, 16, 2, false>;
   static SharedLimit limit;
-  if (limit.raise(reinterpret_cast<const void*>(kernel), kBytes, true) != cudaSuccess) {
+  if (limit.raise(reinterpret_cast<const void*>(kernel), kMaxBlockShared, true) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());  // clears it for the next, unrelated check
     return kPortable;
   }

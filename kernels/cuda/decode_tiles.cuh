@@ -6,63 +6,17 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/decode_shape.cuh"
 #include "kernels/cuda/kv_rows.cuh"
 
 namespace triptych::decode {
-
-inline constexpr int kWarps = 4;
-inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kTile = kDecodeTile;
-inline constexpr int kWindowTiles = 16;  // tiles whose rows a warp looks up at once: 2 groups each
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
-
-template <class T>
-struct Params {
-  AttentionArgs<T> args;
-  float scale_log2;  // the softmax works in powers of 2
-  int group;         // query heads of a KV head
-  int dim;           // head_dim
-};
-
-/// Calls launch.operator()<kDim, kHeads>(params) for the sizes of `args`; see Layout.
-template <class T, class Launch>
-cudaError_t with_shape(const AttentionArgs<T>& args, Launch launch) {
-  constexpr float kLog2E = 1.4426950408889634f;
-  const Params<T> p = {args, args.scale * kLog2E,
-                       static_cast<int>(args.num_q_heads / args.kv.num_kv_heads),
-                       static_cast<int>(args.kv.head_dim)};
-  const bool few = p.group <= 8;
-  if (p.dim <= 64) {
-    return few ? launch.template operator()<64, 8>(p) : launch.template operator()<64, 16>(p);
-  }
-  if (p.dim <= 128) {
-    return few ? launch.template operator()<128, 8>(p) : launch.template operator()<128, 16>(p);
-  }
-  return few ? launch.template operator()<256, 8>(p) : launch.template operator()<256, 16>(p);
-}
-
-/// Shared memory of a block. kDim: head_dim rounded up to 64, 128 or 256, chunks past it are zeros.
-/// kHeads: 8 or 16, at least the group. kStages: tiles in the ring of a warp.
-template <int kDim, int kHeads, int kStages>
-struct Layout {
-  static constexpr int kTileBytes = kTile * kDim * 2;  // of keys or values
-  static constexpr int kStageBytes = 2 * kTileBytes;   // keys, then values
-  // In the end the ring holds the sums of its warp, [kHeads][kPartialStride]. The stride spreads
-  // the heads of a quad over the banks.
-  static constexpr int kPartialStride = kDim + 4;
-  static constexpr int kPartialBytes = (kHeads * kPartialStride * 4 + 1023) / 1024 * 1024;
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kWarpBytes = kRingBytes > kPartialBytes ? kRingBytes : kPartialBytes;
-  static constexpr int kWarpSumsAt = kWarps * kWarpBytes;                // float2 [kWarps][kHeads]
-  static constexpr int kBarriersAt = kWarpSumsAt + kWarps * kHeads * 8;  // [kWarps][kStages]
-  static constexpr int kBytes = kBarriersAt + (kWarps * kStages * 8 + 15) / 16 * 16;
-};
 
 /// The tiles of one warp: which they are and where they lie.
 template <class T, int kDim>
 class Tiles {
  public:
+  static constexpr int kNewestParts = (2 * kDim / kChunk + 31) / 32;  // of 16 bytes, in each lane
+
   __device__ Tiles(const Params<T>& p, int sequence, int kv_head, int length, int slot,
                    int num_slots)
       : rows_(p.args.kv, sequence, kv_head, length),
@@ -99,21 +53,51 @@ class Tiles {
     return __shfl_sync(kAllLanes, window_, i % kWindowTiles * 2 + half);
   }
 
-  /// Starts copies of the tokens in [from, to) of tile i; those that may not be read become zeros.
-  __device__ void copy(int i, uint32_t stage, int from, int to) const {
+  /// Whether tile i has the newest token.
+  [[nodiscard]] __device__ bool has_newest(int i) const {
+    return newest() >= first_token(i) && newest() < first_token(i) + kTile;
+  }
+
+  /// Starts copies of tile i except for token `except`; tokens that may not be read become zeros.
+  __device__ void copy(int i, uint32_t stage, int except) const {
     const bool in_dim = lane_chunk() * kChunk < dim_;
 #pragma unroll 1  // rare: the ends of a sequence
     for (int r = 0; r < kTile; r += kRowsACopy) {
       const int64_t offset = lane_offset(i, r / kTokenGroup) + r % kTokenGroup * dim_;
       const int token = first_token(i) + r + lane_row();
-      if (token < from || token >= to) continue;
+      if (token == except) continue;
       const uint32_t shared = stage + tile_byte<kTile>(r + lane_row(), lane_chunk());
       const bool valid = in_dim && tokens_.contains(token);
       copy_async_16(shared, k_ + offset, valid);
       copy_async_16(shared + kTileBytes, v_ + offset, valid);
     }
   }
-  /// The same for all tokens of a plain tile.
+  /// The newest token, which tile i has, its key and its value in parts. Past the L1 cache: the
+  /// kernel before may have written it.
+  __device__ void load_newest(int i, uint4 (&parts)[kNewestParts]) const {
+    const int within = newest() - first_token(i);
+    const int64_t offset = int64_t{row(i, within / kTokenGroup) + within % kTokenGroup} * dim_;
+#pragma unroll
+    for (int n = 0; n < kNewestParts; ++n) {
+      const int part = static_cast<int>(threadIdx.x) % 32 + 32 * n;
+      const int column = part % kChunks * kChunk;
+      const T* source = (part < kChunks ? k_ : v_) + offset + column;
+      parts[n] = part < 2 * kChunks && column < dim_
+                     ? __ldcg(reinterpret_cast<const uint4*>(source))
+                     : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ void store_newest(int i, uint32_t stage, const uint4 (&parts)[kNewestParts]) const {
+    const int within = newest() - first_token(i);
+#pragma unroll
+    for (int n = 0; n < kNewestParts; ++n) {
+      const int part = static_cast<int>(threadIdx.x) % 32 + 32 * n;
+      const uint32_t tile = stage + part / kChunks * kTileBytes;
+      if (part < 2 * kChunks) store_16(tile + tile_byte<kTile>(within, part % kChunks), parts[n]);
+    }
+  }
+
+  /// As copy, of a plain tile.
   __device__ void copy_plain(int i, uint32_t stage) const {
     const int64_t offset[2] = {lane_offset(i, 0), lane_offset(i, 1)};
     const bool in_dim = lane_chunk() * kChunk < dim_;

@@ -55,8 +55,8 @@ template <int kRows>
 __device__ constexpr unsigned tile_byte(unsigned row, unsigned chunk) {
   return chunk / 8 * (kRows * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
 }
-/// tile_byte(row, chunk + further) behind `first`, the address of tile_byte(row, chunk): chunk is 0
-/// or 1, `further` even and known to the compiler.
+/// tile_byte(row, chunk + further) behind `first`, the address of tile_byte(row, chunk): chunk is
+/// below 2 and `further` even, or below 4 and a multiple of 4; the compiler knows `further`.
 template <int kRows>
 __device__ constexpr uint32_t further_chunk(uint32_t first, unsigned further) {
   return (first ^ further % 8 * 16) + further / 8 * (kRows * 128);

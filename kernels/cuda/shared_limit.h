@@ -22,6 +22,12 @@ class SharedLimit {
     if (device < 64 && (done_.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
     cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    // Kernels share an SM only if it is divided alike for both: the largest share for all, or a
+    // block that would fit beside one of the kernel before waits until that one has left.
+    if (status == cudaSuccess) {
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared);
+    }
     if (status == cudaSuccess && large_clusters) {
       status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     }

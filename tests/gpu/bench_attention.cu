@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "base/strings.h"
+#include "kernels/common/bulk_copy.cuh"
 #include "kernels/common/grid_dependency.cuh"
+#include "kernels/common/mbarrier.cuh"
+#include "kernels/common/mma.cuh"
 #include "kernels/cuda/decode_attention.h"
 #include "tests/gpu/bench.h"
 
@@ -123,9 +127,11 @@ void decode_row(Bench& bench, int64_t sequences, int64_t length, int64_t page_si
             });
 }
 
-// Stands for the kernel before attention in a decode step: a block on each SM that leaves little
-// shared memory to others, lets the next kernel start at once and takes a few microseconds.
-constexpr int kSpacerBytes = 172 << 10;
+// Stand for the kernel before attention in a decode step: a block on each SM that leaves little
+// shared memory to others and lets the next kernel start at once. The spacer takes a few
+// microseconds and reads nothing, so that memory is free for attention's reading ahead. The reader
+// (sm_90 and later) streams weights, which it begins before the kernel before it has ended.
+constexpr int kNeighbourBytes = 189 << 10;
 constexpr long long kSpacerCycles = 8000;
 __global__ void __launch_bounds__(256) spacer() {
   extern __shared__ unsigned char shared[];
@@ -136,11 +142,54 @@ __global__ void __launch_bounds__(256) spacer() {
   while (clock64() - start < kSpacerCycles) {
   }
 }
-void launch_spacer(const Bench& bench, cudaStream_t stream) {
+constexpr int kReaderChunk = 16 << 10;
+constexpr int kReaderChunks = 16;  // of a block
+__global__ void __launch_bounds__(32) reader(const std::byte* weights) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr int kStages = 10;
+  extern __shared__ __align__(128) unsigned char shared[];
+  allow_next_kernel();
+  const uint32_t ring = shared_address(shared);
+  const auto barrier = [&](int i) { return ring + kStages * kReaderChunk + i % kStages * 8; };
+  const auto fetch = [&](int i) {
+    arrive_and_expect(barrier(i), kReaderChunk);
+    const int64_t chunk = int64_t{blockIdx.x} + int64_t{i} * gridDim.x;
+    copy_bulk(ring + i % kStages * kReaderChunk, weights + chunk * kReaderChunk, kReaderChunk,
+              barrier(i), evict_first_policy());
+  };
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) init_barrier(barrier(i), 1);
+    publish_barriers();
+    for (int i = 0; i < kStages; ++i) fetch(i);
+  }
+  wait_for_previous_kernels();
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i < kReaderChunks; ++i) {
+    wait_for_barrier(barrier(i), static_cast<uint32_t>(i / kStages) % 2);
+    if (i + kStages < kReaderChunks) fetch(i + kStages);
+  }
+#endif
+}
+template <class... Params, class... Args>
+void launch_neighbour(const Bench& bench, cudaStream_t stream, void (*kernel)(Params...),
+                      int threads, Args... args) {
   TRIPTYCH_CUDA_CHECK(
-      cudaFuncSetAttribute(spacer, cudaFuncAttributeMaxDynamicSharedMemorySize, kSpacerBytes));
-  TRIPTYCH_CUDA_CHECK(launch_kernel(spacer, dim3(bench.device().num_sms), dim3(256), kSpacerBytes,
-                                    stream, LaunchOrder::kOverlapPrevious, 1));
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kNeighbourBytes));
+  TRIPTYCH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared));
+  TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(bench.device().num_sms), dim3(threads),
+                                    kNeighbourBytes, stream, LaunchOrder::kOverlapPrevious, 1,
+                                    args...));
+}
+int64_t reader_bytes(const Bench& bench) {
+  return int64_t{bench.device().num_sms} * kReaderChunks * kReaderChunk;
+}
+// The calls read the pool from its end, the cached tokens lie at its start.
+void launch_reader(const Bench& bench, int64_t call, cudaStream_t stream) {
+  const int64_t sets = std::max<int64_t>(1, bench.pool_bytes() / 4 / reader_bytes(bench));
+  const std::byte* weights =
+      bench.pool() + bench.pool_bytes() - (call % sets + 1) * reader_bytes(bench);
+  launch_neighbour(bench, stream, reader, 32, weights);
 }
 
 constexpr int64_t kDecodeShapes[][2] = {{1, 16},    {1, 512},  {1, 2048},  {1, 4096},
@@ -156,31 +205,56 @@ TRIPTYCH_BENCH(decode_attention) {
   }
 }
 
-// What attention adds to a chain is the difference to the spacer alone; plans beside that of
+std::vector<DecodePlan> chain_plans(const Bench& bench, int64_t sequences, int64_t length) {
+  std::vector<DecodePlan> plans = {plan_decode_attention({.num_sequences = sequences,
+                                                          .num_kv_heads = kKvHeads,
+                                                          .max_kv_length = length,
+                                                          .num_sms = bench.device().num_sms})};
+  for (const DecodePlan plan : {DecodePlan{2, 1, true},
+                                {2, 6},
+                                {4, 1},
+                                {4, 1, true},
+                                {8, 1},
+                                {8, 2},
+                                {8, 1, true},
+                                {16, 1},
+                                {16, 1, true},
+                                {16, 3}}) {
+    const bool fits = sequences * plan.splits >= 8 && sequences * plan.splits <= 64;
+    if (fits && length > kDecodeTile) plans.push_back(plan);
+  }
+  return plans;
+}
+
+// What attention adds to a chain is the difference to the neighbour alone; plans beside that of
 // plan_decode_attention, which is the first.
-TRIPTYCH_BENCH(decode_chain) {
-  bench.row("spacer", "alone", {.bytes_read = 1}, 100,
-            [&](int64_t, cudaStream_t stream) { launch_spacer(bench, stream); });
+void chain_rows(Bench& bench, const std::string& name, int64_t neighbour_bytes,
+                const std::function<void(int64_t, cudaStream_t)>& neighbour) {
+  bench.row(name, "alone", {.bytes_read = neighbour_bytes}, 100, neighbour);
   for (const auto& [sequences, length] : kDecodeShapes) {
+    if (sequences * length > (int64_t{1} << 14)) continue;
     const Batch batch(bench, sequences, length, 1, 16);
-    std::vector<DecodePlan> plans = {plan_decode_attention({.num_sequences = sequences,
-                                                            .num_kv_heads = kKvHeads,
-                                                            .max_kv_length = length,
-                                                            .num_sms = bench.device().num_sms})};
-    for (const DecodePlan plan : {DecodePlan{1, 3}, {2, 6}, {4, 1}, {8, 1}, {8, 2}, {16, 3}}) {
-      if (sequences * plan.splits >= 8 && sequences * plan.splits <= 64) plans.push_back(plan);
-    }
-    for (const DecodePlan& plan : plans) {
-      bench.row("spacer, decode_attention",
-                str_format("B %lld x %lld, %d splits, %d stages", static_cast<long long>(sequences),
-                           static_cast<long long>(length), plan.splits, plan.stages),
-                batch.cost(), batch.sets(), [&](int64_t i, cudaStream_t stream) {
-                  launch_spacer(bench, stream);
+    KernelCost cost = batch.cost();
+    cost.bytes_read += neighbour_bytes;
+    for (const DecodePlan& plan : chain_plans(bench, sequences, length)) {
+      bench.row(name + ", decode_attention",
+                str_format("B %lld x %lld, %d splits, %d stages, %d held",
+                           static_cast<long long>(sequences), static_cast<long long>(length),
+                           plan.splits, plan.stages, plan.holds ? 1 : 0),
+                cost, batch.sets(), [&](int64_t i, cudaStream_t stream) {
+                  neighbour(i, stream);
                   launch_decode_attention(batch.args(i, LaunchOrder::kOverlapPrevious), plan,
                                           stream);
                 });
     }
   }
+}
+
+TRIPTYCH_BENCH(decode_chain) {
+  chain_rows(bench, "spacer", 1,
+             [&](int64_t, cudaStream_t stream) { launch_neighbour(bench, stream, spacer, 256); });
+  chain_rows(bench, "reader", reader_bytes(bench),
+             [&](int64_t call, cudaStream_t stream) { launch_reader(bench, call, stream); });
 }
 
 TRIPTYCH_BENCH(prefill_attention) {

@@ -78,10 +78,13 @@ TYPED_TEST(AttentionCuda, DecodeMatchesDoublePrecisionInEverySplit) {
     SCOPED_TRACE(testing::PrintToString(sizes));
     for (const int splits : {1, 2, 4, 8, 16}) {
       const int stages = splits == 2 ? 3 : splits == 8 ? 1 : splits == 1 ? 6 : 2;
-      attention.spoil_result();
-      launch_decode_attention(attention.args(), {.splits = splits, .stages = stages}, nullptr);
-      expect_attention(attention, "splits " + std::to_string(splits));
-      if (this->HasFatalFailure()) return;
+      for (const bool holds : {false, true}) {
+        const DecodePlan plan = {.splits = splits, .stages = stages, .holds = holds};
+        attention.spoil_result();
+        launch_decode_attention(attention.args(), plan, nullptr);
+        expect_attention(attention, "splits " + std::to_string(splits));
+        if (this->HasFatalFailure()) return;
+      }
     }
     for (const int splits : {1, 2, 16}) {
       attention.spoil_result();
@@ -116,7 +119,8 @@ TYPED_TEST(AttentionCuda, DecodeOfManySequences) {
 TYPED_TEST(AttentionCuda, ADecodedRowDoesNotDependOnTheOthers) {
   const AttentionCase<TypeParam> crowd({8, 2, 128, 16, 0, {1, 300, 77, 0, 130}, {}}, 14);
   const AttentionCase<TypeParam> alone({8, 2, 128, 16, 0, {77}, {}}, 14, {2});
-  for (const DecodePlan plan : {DecodePlan{1, 2}, DecodePlan{8, 1}, DecodePlan{16, 6}}) {
+  for (const DecodePlan plan :
+       {DecodePlan{1, 2}, DecodePlan{8, 1}, DecodePlan{8, 1, true}, DecodePlan{16, 6}}) {
     launch_decode_attention(crowd.args(), plan, nullptr);
     launch_decode_attention(alone.args(), plan, nullptr);
     SCOPED_TRACE(plan.splits);
@@ -129,7 +133,8 @@ TYPED_TEST(AttentionCuda, ADecodedRowDoesNotDependOnTheOthers) {
 TYPED_TEST(AttentionCuda, ReadingAheadDoesNotReadTheNewestToken) {
   const AttentionCase<TypeParam> writer({1, 1, 128, 0, 0, {40000}, {}}, 15);
   for (const int32_t length : {1, 16, 17, 300}) {
-    for (const DecodePlan plan : {DecodePlan{1, 1}, DecodePlan{1, 6}, DecodePlan{4, 2}}) {
+    for (const DecodePlan plan : {DecodePlan{1, 1}, DecodePlan{1, 6}, DecodePlan{4, 2},
+                                  DecodePlan{1, 1, true}, DecodePlan{4, 1, true}}) {
       for (const bool of_keys : {true, false}) {
         std::vector<TypeParam> results[2];
         for (const LaunchOrder order :
@@ -306,11 +311,16 @@ TEST(DecodePlanOfH200, FillsTheDeviceAndKeepsSplitsWorthwhile) {
   EXPECT_EQ(plan(1, 16).splits, 1);
   EXPECT_EQ(plan(1, 512).splits, 8);
   EXPECT_EQ(plan(1, 512).stages, 1);
+  EXPECT_FALSE(plan(1, 512).holds);  // a tile for each warp
   EXPECT_EQ(plan(1, 2048).splits, 8);
-  EXPECT_EQ(plan(1, 2048).stages, 2);
+  EXPECT_EQ(plan(1, 2048).stages, 1);
+  EXPECT_TRUE(plan(1, 2048).holds);
+  EXPECT_EQ(plan(1, 4096).splits, 16);
+  EXPECT_TRUE(plan(1, 4096).holds);
   EXPECT_EQ(plan(1, 32768).splits, 16);
   EXPECT_EQ(plan(1, 4096, 512).splits, 8);
   EXPECT_EQ(plan(1, 32768).stages, 3);
+  EXPECT_FALSE(plan(1, 32768).holds);
   EXPECT_EQ(plan(8, 512).splits, 4);
   EXPECT_EQ(plan(8, 512).stages, 1);
   EXPECT_EQ(plan(8, 8192).splits, 2);
