@@ -35,6 +35,7 @@ struct WideLaunch {
   CUtensorMap w;
   CUtensorMap x;
   StreamOp<T> op;
+  StreamEpilogue epilogue;
   WideShape shape;
 };
 
@@ -195,12 +196,13 @@ __device__ void multiply_tile(float (&acc)[kWideRows / 8][4], WideRing& ring, in
 
 // How the ranks exchange sums of a tile: each finishes the same number of rows of x. Sums are
 // [kWideRows, sum_stride] f32; a rank receives its rows of all others.
-template <class T, StreamEpilogue kEpilogue>
+template <class T>
 class WideExchange {
  public:
   __device__ WideExchange(const WideLaunch<T>& launch, const WidePlace& place,
                           unsigned char* memory, uint32_t shared)
       : op_(launch.op),
+        epilogue_(launch.epilogue),
         shape_(launch.shape),
         rows_(kWideRows / launch.shape.ranks),
         rank_(place.rank),
@@ -222,7 +224,18 @@ class WideExchange {
     if (shape_.ranks > 1) order_before_bulk_copies();
     synchronize();
     if (shape_.ranks > 1 && thread_ == 0) send();
-    finish(tile);
+    // As in the narrow kernel, a layer's products are one kernel, whose instructions stay cached.
+    switch (epilogue_) {
+      case StreamEpilogue::kLinear:
+        finish<StreamEpilogue::kLinear>(tile);
+        break;
+      case StreamEpilogue::kQkv:
+        finish<StreamEpilogue::kQkv>(tile);
+        break;
+      case StreamEpilogue::kGateUp:
+        finish<StreamEpilogue::kGateUp>(tile);
+        break;
+    }
     if (shape_.ranks > 1 && thread_ == 0) wait_until_read();
     synchronize();
     ++use_;
@@ -285,6 +298,7 @@ class WideExchange {
       arrive_at_remote_barrier(shared_address_of_rank(free(shape_, shared_), to));
     }
   }
+  template <StreamEpilogue kEpilogue>
   __device__ void finish(int tile) const {
     const int pairs = shape_.sum_stride / 2 - 2;  // of a tile
     const int items = rows_of(rank_) * pairs;
@@ -296,7 +310,7 @@ class WideExchange {
       for (int i = 0; i < kTogether; ++i) {
         const int item = first + i * kWideMultiplyThreads;
         const int row = item / pairs;
-        if (exists(tile, item, items, item - row * pairs)) {
+        if (exists<kEpilogue>(tile, item, items, item - row * pairs)) {
           out[i].prepare(op_, tile, item - row * pairs, first_row + row);
         }
       }
@@ -308,13 +322,14 @@ class WideExchange {
       for (int i = 0; i < kTogether; ++i) {
         const int item = first + i * kWideMultiplyThreads;
         const int row = item / pairs;
-        if (exists(tile, item, items, item - row * pairs)) {
+        if (exists<kEpilogue>(tile, item, items, item - row * pairs)) {
           out[i].finish(add_up(row, item - row * pairs, pairs));
         }
       }
     }
   }
   // Linear layers and gate and up look at their columns themselves.
+  template <StreamEpilogue kEpilogue>
   __device__ bool exists(int tile, int item, int items, int pair) const {
     if (item >= items) return false;
     if (kEpilogue != StreamEpilogue::kQkv || op_.tiles.split) return true;
@@ -334,6 +349,7 @@ class WideExchange {
   }
 
   const StreamOp<T>& op_;
+  StreamEpilogue epilogue_;
   const WideShape& shape_;
   int rows_;  // that a rank finishes
   int rank_;
@@ -346,7 +362,7 @@ class WideExchange {
   int use_ = 0;
 };
 
-template <class T, StreamEpilogue kEpilogue>
+template <class T>
 __global__ void __launch_bounds__(kWideThreads, 1)
     stream_wide_kernel(const __grid_constant__ WideLaunch<T> a) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -358,7 +374,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   allow_next_kernel();
   WideProducer<T> producer(a, place, shared);
   if (produces) producer.begin();
-  if (threadIdx.x == 0) WideExchange<T, kEpilogue>::init(a.shape, shared);
+  if (threadIdx.x == 0) WideExchange<T>::init(a.shape, shared);
   __syncwarp();
   arrive_at_cluster();
   wait_for_cluster();
@@ -368,7 +384,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     return;
   }
   WideRing ring(a.shape, shared);
-  WideExchange<T, kEpilogue> exchange(a, place, memory, shared);
+  WideExchange<T> exchange(a, place, memory, shared);
   for (int t = 0; t < place.tiles; ++t) {
     float acc[kWideRows / 8][4] = {};
     multiply_tile<T>(acc, ring, place.stages, warp / 4, lane);
@@ -412,9 +428,12 @@ CUtensorMap map_of(const T* data, int64_t rows, int64_t k, int box_rows, int pie
   return *map;
 }
 
-template <class T, StreamEpilogue kEpilogue>
-void launch(const StreamOp<T>& op, LaunchOrder order, cudaStream_t stream) {
-  constexpr auto kKernel = stream_wide_kernel<T, kEpilogue>;
+}  // namespace
+
+template <class T>
+void launch_stream_wide_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
+                              cudaStream_t stream) {
+  constexpr auto kKernel = stream_wide_kernel<T>;
   static SharedLimit limit;
   static ClusterCounts counts;
   TRIPTYCH_CUDA_CHECK(limit.raise(reinterpret_cast<const void*>(kKernel), wide_shape::kMaxShared));
@@ -422,10 +441,11 @@ void launch(const StreamOp<T>& op, LaunchOrder order, cudaStream_t stream) {
   counts.get(kKernel, kWideThreads, clusters);
 
   WideLaunch<T> a;
-  const int64_t half = kEpilogue == StreamEpilogue::kGateUp ? op.n / 2 : op.kv.head_dim / 2;
+  const int64_t half = epilogue == StreamEpilogue::kGateUp ? op.n / 2 : op.kv.head_dim / 2;
   a.shape = make_wide_shape({op.n, op.k, op.tiles.split, half}, clusters);
   TRIPTYCH_CHECK(a.shape.ranks > 0, "head_dim is a multiple of 16");
   a.op = op;
+  a.epilogue = epilogue;
   a.op.tiles = a.shape.tiles;
   a.w = map_of(op.w, op.n, op.k, a.shape.box_rows, a.shape.pieces);
   a.x = map_of(op.x, op.m, op.k, kWideRows, a.shape.pieces);
@@ -433,21 +453,6 @@ void launch(const StreamOp<T>& op, LaunchOrder order, cudaStream_t stream) {
   TRIPTYCH_CUDA_CHECK(launch_kernel(kKernel, dim3(blocks), dim3(kWideThreads),
                                     static_cast<size_t>(a.shape.shared_bytes), stream, order,
                                     static_cast<unsigned>(a.shape.ranks), a));
-}
-
-}  // namespace
-
-template <class T>
-void launch_stream_wide_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
-                              cudaStream_t stream) {
-  switch (epilogue) {
-    case StreamEpilogue::kLinear:
-      return launch<T, StreamEpilogue::kLinear>(op, order, stream);
-    case StreamEpilogue::kQkv:
-      return launch<T, StreamEpilogue::kQkv>(op, order, stream);
-    case StreamEpilogue::kGateUp:
-      return launch<T, StreamEpilogue::kGateUp>(op, order, stream);
-  }
 }
 
 template void launch_stream_wide_sm90a(const StreamOp<__half>&, StreamEpilogue, LaunchOrder,
