@@ -133,9 +133,9 @@ struct BlockRow {
   int64_t wall_ns = 0;
   int64_t output_tokens = 0;
   int64_t decode_steps = 0;
-  double load_average = 0;                  ///< One-minute load before the pass.
-  std::optional<double> cpu_mhz{};          ///< Mean over cores, where readable.
-  std::optional<int64_t> prefill_steps{};   ///< NULL before schema version 2.
+  double load_average = 0;                 ///< One-minute load before the pass.
+  std::optional<double> cpu_mhz{};         ///< Mean over cores, where readable.
+  std::optional<int64_t> prefill_steps{};  ///< NULL before schema version 2.
   // NULL where they are not known: time that the host waited for its device, and its own work for
   // steps that only decoded and for steps that read prompts.
   std::optional<int64_t> device_wait_ns{};

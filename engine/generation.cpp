@@ -80,7 +80,8 @@ class Generation {
       const Scheduler::Plan& plan = scheduler_.next();
       preempt(plan.preempted);
       if (launch(plan)) {
-        while (std::ssize(flights_) >= most_in_flight()) deliver();
+        const bool ends_now = sink_ != nullptr && flights_.back().samples.empty();
+        while (std::ssize(flights_) >= (ends_now ? 1 : most_in_flight_)) deliver();
       } else if (!flights_.empty()) {
         deliver();
       } else if (next_arrival_ < arrivals_.size()) {
@@ -101,12 +102,6 @@ class Generation {
  private:
   [[nodiscard]] int64_t arrival_ns(size_t index) const {
     return result_.start_ns + *requests_[arrivals_[index]].arrival_ns;
-  }
-
-  /// Steps that may be under way before one is delivered. A traced step that chooses no token ends
-  /// its phase by waiting for the device, which drops the tokens of a step behind it.
-  [[nodiscard]] int64_t most_in_flight() const {
-    return sink_ != nullptr && flights_.back().samples.empty() ? 1 : most_in_flight_;
   }
 
   static void sleep_until(int64_t when_ns) {
