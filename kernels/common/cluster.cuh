@@ -12,10 +12,6 @@ namespace triptych {
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-/// First half of a barrier that publishes nothing: it only says that the block runs.
-__device__ inline void announce_to_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
 /// Second half: returns when all threads of the cluster have come to the first.
 __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
