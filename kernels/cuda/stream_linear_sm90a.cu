@@ -11,6 +11,7 @@
 #include "kernels/common/cuda_check.h"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/mma.cuh"
+#include "kernels/cuda/shared_limit.h"
 #include "kernels/cuda/stream_input.cuh"
 
 namespace triptych {
@@ -287,9 +288,11 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
   const StreamLaunch<T> launch = {
       map, op, epilogue,
       make_stream_shape(op.m, op.k, stream_shape::ceil_div(op.tiles.count, blocks))};
-  const auto kernel = op.m <= kColumnTile ? stream_kernel<T, 1> : stream_kernel<T, 2>;
-  TRIPTYCH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           launch.shape.shared_bytes));
+  const bool few = op.m <= kColumnTile;
+  const auto kernel = few ? stream_kernel<T, 1> : stream_kernel<T, 2>;
+  static SharedLimit limits[2];
+  TRIPTYCH_CUDA_CHECK(limits[few ? 0 : 1].raise(reinterpret_cast<const void*>(kernel),
+                                                int{stream_shape::kMaxShared}));
   TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                                     static_cast<size_t>(launch.shape.shared_bytes), stream, order,
                                     1, launch));
