@@ -252,6 +252,8 @@ def render(match, folder):
         if not path.is_file():
             raise ValueError(f"{name}: no such file")
         lines += table_of(kind, experiment, name, path)
+    else:
+        lines.append("*Not measured yet.*")
     return "\n".join(lines + ["<!-- /table -->"])
 
 

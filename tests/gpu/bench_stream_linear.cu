@@ -189,7 +189,7 @@ TRIPTYCH_BENCH(stream_linear) {
     std::vector<StreamWeight<__half>> weights;
     for (int64_t i = 0; i < sets; ++i)
       weights.push_back(weight_at(bench.pool() + i * bytes, shape));
-    for (const int64_t m : {1, 4, 8, 16, 32, 64, 128}) {
+    for (const int64_t m : {1, 4, 8, 16, 32}) {
       const auto call = [&](bool norm_inside, LaunchOrder order) {
         return [&, norm_inside, order](int64_t i, cudaStream_t stream) {
           operands.run(shape, weights[static_cast<size_t>(i)], m, norm_inside,
@@ -232,7 +232,7 @@ TRIPTYCH_BENCH(stream_linear_step) {
     }
   }
   Gemm gemm;
-  for (const int64_t m : {1, 2, 4, 8, 12, 16, 32, 64, 128}) {
+  for (const int64_t m : {1, 2, 4, 8, 12, 16, 32}) {
     KernelCost cost = cost_of(kShapes[4], m);
     for (int i = 0; i < 4; ++i) {
       for (int64_t layer = 0; layer < kLayers; ++layer) cost += cost_of(kShapes[i], m);

@@ -65,8 +65,8 @@ class ReadmeTablesTest(unittest.TestCase):
         text = TEXT.replace("stacks", kind)
         return readme_tables.rewrite(text, self.folder, "toy.sqlite")
 
-    def test_no_database_is_an_empty_table(self):
-        self.assertEqual(readme_tables.rewrite(TEXT, self.folder), TEXT.replace("old\n", ""))
+    def test_no_database_is_a_table_that_says_so(self):
+        self.assertEqual(readme_tables.rewrite(TEXT, self.folder), TEXT.replace("old", "*Not measured yet.*"))
 
     def test_stacks(self):
         text = self.table("stacks")
