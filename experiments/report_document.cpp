@@ -81,6 +81,9 @@ void add_header(const ReportData& data, Document& document) {
         fields, "model",
         cell.model == cell.model_origin ? cell.model : cell.model + " (" + cell.model_origin + ")");
   }
+  if (!run.gpu_name.empty()) {
+    add_field(fields, "gpu", run.gpu_name + ", driver " + run.gpu_driver);
+  }
   add_field(
       fields, "machine",
       str_format("%s, %lld cores, %s, %s", run.cpu_model.c_str(), static_cast<long long>(run.cores),
@@ -88,9 +91,10 @@ void add_header(const ReportData& data, Document& document) {
                  run.os_kernel.c_str()));
   if (run.read_bytes_per_s > 0) {
     add_field(fields, "ceilings",
-              str_format("%s GB/s read, %s Gflop/s f32, measured",
+              str_format("%s GB/s read, %s Gflop/s %s, measured",
                          format_significant(run.read_bytes_per_s * 1e-9, 3).c_str(),
-                         format_significant(run.f32_flops_per_s * 1e-9, 3).c_str()));
+                         format_significant(run.f32_flops_per_s * 1e-9, 3).c_str(),
+                         run.gpu_name.empty() ? "f32" : "f16"));
   }
   add_field(fields, "run",
             str_format("%lld, %s, %s, %lld blocks", static_cast<long long>(run.run_id),

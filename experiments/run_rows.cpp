@@ -42,6 +42,11 @@ db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, co
   row.cores = environment.cores;
   row.memory_bytes = environment.memory_bytes;
   row.os_kernel = environment.os_kernel;
+  if (spec.device != DeviceKind::kCuda) return row;
+  if (const auto devices = query_devices(); devices.has_value()) {
+    row.gpu_name = devices->front().name;
+    row.gpu_driver = devices->front().driver;
+  }
   return row;
 }
 

@@ -210,12 +210,19 @@ def origins_of(database, experiment, name):
         "SELECT * FROM v_runs WHERE experiment = ? ORDER BY run_id", [experiment]).fetchall()
     used = {row["run_id"] for row in database.execute(
         "SELECT run_id FROM v_stack_summary WHERE experiment = ? AND status = 'done'", [experiment])}
-    return [origin_of(run, name) for run in runs if run["run_id"] in used or run is runs[-1]]
+    return [origin_of(run, name, device_of(database, run)) for run in runs if run["run_id"] in used or run is runs[-1]]
 
 
-def origin_of(run, name):
-    machine = run["gpu_name"] or f"{run['cpu_model']}, {run['cores']} cores"
-    if run["gpu_name"] and run["read_bytes_per_s"]:
+def device_of(database, run):
+    """The GPU of a run's cells; None on a CPU."""
+    row = database.execute("SELECT device FROM cell WHERE run_id = ? AND device LIKE 'cuda: %'",
+                           [run["run_id"]]).fetchone()
+    return row["device"].removeprefix("cuda: ") if row else None
+
+
+def origin_of(run, name, device):
+    machine = device or f"{run['cpu_model']}, {run['cores']} cores"
+    if device and run["read_bytes_per_s"]:
         machine += f" that reads {run['read_bytes_per_s'] / 1e9:.0f} GB/s"
     dirty = " (with uncommitted changes)" if run["git_dirty"] else ""
     return (f"Run {run['run_id']} of `{name}`, {run['started_utc']}, {machine},"

@@ -46,6 +46,10 @@ measure: {blocks: 3, warmup: 1, trace_steps: 3, seed: 7}
                  " '%exceed the limit of 97.7 KiB; % of the device_s % are free'"),
             1);
   EXPECT_EQ(rows("status = 'skipped' AND stack = 'wide_keys' AND reason LIKE '%16 bits%'"), 1);
+  EXPECT_EQ(count(options.database,
+                  "SELECT count(*) FROM run JOIN cell USING (run_id) WHERE"
+                  " gpu_name <> '' AND device LIKE 'cuda: ' || gpu_name || '%'"),
+            5);
 }
 
 }  // namespace

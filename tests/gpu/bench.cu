@@ -129,6 +129,7 @@ void Bench::row(const std::string& name, const std::string& shape, const KernelC
   std::printf("%-28s %-34s %-30s %8.0f %9.1f %7.3f\n", name.c_str(), shape.c_str(), text,
               bytes / times.median_us / 1e3, flops / times.median_us / 1e6,
               times.median_us / floor_us);
+  std::fflush(stdout);  // a case that fails later takes no row along
 }
 
 }  // namespace triptych::bench

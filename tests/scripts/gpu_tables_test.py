@@ -17,8 +17,10 @@ import readme_tables  # noqa: E402
 ONE, MANY = "c=1,prompt=512,output=128", "c=8,prompt=512,output=128"
 READING = "c=8,prompt=512,output=1"
 SCHEMA = f"""
+CREATE TABLE cell (run_id, device);
 CREATE TABLE v_runs (run_id, experiment, started_utc, gpu_name, cpu_model, cores, git_sha, git_dirty,
   read_bytes_per_s);
+INSERT INTO cell VALUES (1, 'cuda: a GPU'), (2, 'cuda: a GPU'), (3, 'cuda: a GPU');
 INSERT INTO v_runs VALUES (1, 'toy', '2026-01-31T12:00:00Z', 'a GPU', 'a CPU', 2, '0123456789abcdef', 0, 4.6e12),
   (2, 'toy', '2026-01-31T13:00:00Z', 'a GPU', 'a CPU', 2, '0123456789abcdef', 0, 4.7e12),
   (3, 'other', '2026-01-31T14:00:00Z', 'a GPU', 'a CPU', 2, '0123456789abcdef', 0, 4.7e12);

@@ -18,6 +18,7 @@ import readme_tables  # noqa: E402  (found by the line above)
 
 TEXT = "before\n<!-- table stacks toy - -->\nold\n<!-- /table -->\nafter\n"
 SCHEMA = """
+CREATE TABLE cell (run_id, device);
 CREATE TABLE v_runs (run_id, experiment, started_utc, gpu_name, cpu_model, cores, git_sha, git_dirty);
 INSERT INTO v_runs VALUES (4, 'toy', '2026-01-31T12:00:00Z', '', 'a CPU', 2, '0123456789abcdef', 1);
 CREATE TABLE v_stack_summary (experiment, stack, batch, tpot_ns_median, tpot_ns_lo, tpot_ns_hi,
