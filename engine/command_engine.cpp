@@ -249,8 +249,16 @@ class CommandEngine final : public Engine {
 
 }  // namespace
 
+Status check_command_sampling(const SamplingParams& sampling) {
+  if (sampling.greedy()) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      "external engines are greedy only, the workload's sampling is " + to_string(sampling));
+}
+
 Result<std::unique_ptr<Engine>> make_command_engine(const CommandEngineOptions& options) {
   TRIPTYCH_CHECK(options.shapes != nullptr, "an engine's cost needs the model's shapes");
+  TRIPTYCH_RETURN_IF_ERROR(check_command_sampling(options.engine.sampling));
   CommandEngineOptions resolved = options;
   if (resolved.engine.num_threads == 0) resolved.engine.num_threads = cpu::available_cores();
   TRIPTYCH_TRY(ChildProcess child, ChildProcess::start(options.command));

@@ -246,7 +246,9 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
                          static_cast<long long>(low), static_cast<long long>(high)));
 }
 
-Status check_options(const ModelConfig& config, const EngineOptions& options) {
+}  // namespace
+
+Status check_engine_options(const ModelConfig& config, const EngineOptions& options) {
   TRIPTYCH_RETURN_IF_ERROR(RuntimeFeatures::parse(options.features.to_string(), options.device));
   if (options.kv != KvFormat::kF16) {
     return fail(ErrorCode::kUnsupported, "the KV cache has 16 bits an element only");
@@ -278,12 +280,10 @@ Status check_options(const ModelConfig& config, const EngineOptions& options) {
   return {};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const ModelWeights> weights,
                                             const EngineOptions& options) {
   TRIPTYCH_CHECK(weights != nullptr && !weights->layers.empty(), "an engine needs a model");
-  TRIPTYCH_RETURN_IF_ERROR(check_options(weights->config, options));
+  TRIPTYCH_RETURN_IF_ERROR(check_engine_options(weights->config, options));
   TRIPTYCH_RETURN_IF_ERROR(check_device(*weights, options));
   EngineOptions resolved = options;
   if (resolved.num_threads == 0) resolved.num_threads = cpu::available_cores();

@@ -101,6 +101,11 @@ class Engine {
   [[nodiscard]] virtual const EngineOptions& options() const = 0;
 };
 
+/// What make_engine() refuses of the options alone, so that a plan can tell before weights are
+/// loaded. Errors: kInvalidArgument (out of range), kUnsupported (features, cache format, more
+/// positions than the model has), kOutOfMemory (a KV budget below one sequence).
+[[nodiscard]] Status check_engine_options(const ModelConfig& config, const EngineOptions& options);
+
 /// Engines of one process share threads and take turns; each call holds them until it returns.
 /// Errors: kInvalidArgument (an option out of range), kUnsupported (device, feature or model size
 /// that this build cannot run), kOutOfMemory (with the arithmetic).

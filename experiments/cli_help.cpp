@@ -30,7 +30,7 @@ constexpr std::string_view kExitCodes =
     "  3    database: missing, locked, read-only, of a newer version, or not of this program\n"
     "  4    the device or this build cannot do it\n"
     "  5    the system refused a read or a write\n"
-    "  6    does not fit in memory\n"
+    "  6    does not fit in memory; of 'plan': a cell cannot run\n"
     "  130  interrupted; 'triptych resume' continues\n";
 
 /// "left   right", the right side wrapped and aligned.

@@ -34,6 +34,10 @@ Result<StoredResults> read_stored(const std::filesystem::path& database) {
     TRIPTYCH_TRY(const auto cells, store.cells(run.run_id));
     for (const db::CellRow& cell : cells) {
       if (cell.status == "done") stored.done.emplace(cell.cell_hash, run.run_id);
+      if (cell.status != "failed" && cell.status != "skipped") continue;
+      stored.unmeasured.emplace(
+          cell.cell_hash,
+          cell.status + str_format(" in run %lld", static_cast<long long>(run.run_id)));
     }
   }
   return stored;
@@ -57,12 +61,13 @@ int run_plan(const Arguments& arguments, CliStreams streams) {
   }
   streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
                              *estimate, available, *stored});
-  for (const CellTooLarge& cell : estimate->too_large) {
+  for (const RefusedCell& cell : estimate->refused) {
+    const bool size = cell.error.code == ErrorCode::kOutOfMemory;
     streams.err << "triptych: error: " << spec->stacks[cell.stack].name << "@"
-                << spec->workloads[cell.workload].label() << " does not fit: " << cell.reason
-                << "\n";
+                << spec->workloads[cell.workload].label()
+                << (size ? " does not fit: " : " cannot run: ") << cell.error.to_string() << "\n";
   }
-  return estimate->too_large.empty() ? kExitOk : kExitOutOfMemory;
+  return estimate->refused.empty() ? kExitOk : kExitOutOfMemory;
 }
 
 }  // namespace
@@ -73,11 +78,10 @@ const Command kPlan = {
     .synopsis = "SPEC [options]",
     .details =
         "Checks the spec and prints its cells with their content hashes, the order of the blocks,\n"
-        "the memory and time it needs, and which cells the database holds already. A cell that "
-        "needs\n"
-        "more memory than the machine has is named with the arithmetic, and the exit code is 6; "
-        "'run'\n"
-        "skips it and measures the others.\n"
+        "the memory and time it needs, and which cells the database holds already. A cell that\n"
+        "cannot run is named with the reason (more memory than the machine has, more positions "
+        "than\n"
+        "the model has, ...), and the exit code is 6; 'run' skips it and measures the others.\n"
         "\n"
         "Arguments:\n"
         "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",

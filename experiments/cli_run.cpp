@@ -78,7 +78,7 @@ int print_report(const RunOutcome& outcome, const std::filesystem::path& databas
   if (!data) return report_error(data.error(), ErrorSubject::kDatabase, streams);
   streams.out << render_report(*data, ReportFormat::kTerminal,
                                {database.string(), next_commands(database.string())});
-  return outcome.end == RunEnd::kPartial ? kExitPartial : kExitOk;
+  return outcome.all_measured ? kExitOk : kExitPartial;
 }
 
 /// Resumes the run in a fresh process; returns only if there is none to be had.
@@ -143,6 +143,7 @@ const Command kRun = {
         "pass.\n"
         "A cell that takes the device with it is stored as failed; the others go on in a fresh\n"
         "process. A cell that the device or its memory cannot hold is stored as skipped.\n"
+        "A failed or skipped cell is not tried again; --force measures all into a new run.\n"
         "\n"
         "Arguments:\n"
         "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",

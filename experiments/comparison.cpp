@@ -110,22 +110,19 @@ class ComparisonRun {
                                           cell.data.row.reason);
   }
 
-  /// Cells that the machine cannot hold end before anything is loaded or built for them.
-  Status skip_too_large() {
+  /// Cells that cannot run end before anything is loaded or built for them.
+  Status skip_refused() {
     for (ActiveCell& cell : cells_) {
-      if (!cell.data.usable() || !cell.data.stack.builtin()) continue;
-      const Result<MemoryNeed> need = context_.shapes.need(cell.data.stack, workload_);
-      if (!need) continue;  // building the engine tells why
-      const Status fits = check_memory(
-          *need, cell_memory_bytes(cell.data.stack, workload_, context_.options.memory_bytes),
-          cell.data.stack.device);
-      if (!fits) TRIPTYCH_RETURN_IF_ERROR(retire(cell, fits.error()));
+      if (!cell.data.usable()) continue;
+      const Status runs =
+          check_cell(context_.shapes, cell.data.stack, workload_, context_.options.memory_bytes);
+      if (!runs) TRIPTYCH_RETURN_IF_ERROR(retire(cell, runs.error()));
     }
     return {};
   }
 
   Status build_requests_and_engines() {
-    TRIPTYCH_RETURN_IF_ERROR(skip_too_large());
+    TRIPTYCH_RETURN_IF_ERROR(skip_refused());
     if (std::none_of(cells_.begin(), cells_.end(),
                      [](const ActiveCell& cell) { return cell.data.usable(); })) {
       return {};

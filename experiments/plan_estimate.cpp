@@ -8,10 +8,13 @@
 #include <set>
 #include <sstream>
 
+#include "engine/command_engine.h"
 #include "engine/device.h"
+#include "engine/engine.h"
 #include "engine/model_runner.h"
 #include "engine/shard.h"
 #include "engine/weight_shapes.h"
+#include "experiments/prompt_pool.h"
 
 namespace triptych {
 namespace {
@@ -89,6 +92,20 @@ double cell_memory_bytes(const StackSpec& stack, const WorkloadSpec& workload,
   return device > 0 ? device : std::numeric_limits<double>::infinity();
 }
 
+Status check_cell(ModelShapes& shapes, const StackSpec& stack, const WorkloadSpec& workload,
+                  double machine_bytes) {
+  TRIPTYCH_RETURN_IF_ERROR(check_lengths(shapes.config(), workload));
+  if (!stack.builtin()) return check_command_sampling(workload.sampling);
+  const EngineOptions options = engine_options(stack, workload);
+  TRIPTYCH_RETURN_IF_ERROR(check_engine_options(shapes.config(), options));
+  if (stack.device == DeviceKind::kCpu) {
+    TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
+    TRIPTYCH_RETURN_IF_ERROR(check_device(*weights, options));
+  }
+  TRIPTYCH_TRY(const MemoryNeed need, shapes.need(stack, workload));
+  return check_memory(need, cell_memory_bytes(stack, workload, machine_bytes), stack.device);
+}
+
 Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shapes,
                                    double machine_bytes) {
   PlanEstimate estimate;
@@ -104,6 +121,9 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
     double activation_bytes = 0;
     for (size_t s = 0; s < spec.stacks.size(); ++s) {
       const StackSpec& stack = spec.stacks[s];
+      if (const Status runs = check_cell(shapes, stack, spec.workloads[w], machine_bytes); !runs) {
+        estimate.refused.push_back({s, w, runs.error()});
+      }
       if (!stack.builtin()) continue;  // another program, whose memory only it knows
       const auto need = shapes.need(stack, spec.workloads[w]);
       if (!need) continue;
@@ -113,10 +133,6 @@ Result<PlanEstimate> estimate_plan(const ExperimentSpec& spec, ModelShapes& shap
       } else {
         kv_bytes += need->kv_bytes;
         activation_bytes += need->activation_bytes;
-      }
-      const double limit = cell_memory_bytes(stack, spec.workloads[w], machine_bytes);
-      if (const Status fits = check_memory(*need, limit, stack.device); !fits) {
-        estimate.too_large.push_back({s, w, fits.error().message});
       }
       TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
       estimate.moved_bytes += passes * moved_by_pass(*weights, stack, spec.workloads[w]);

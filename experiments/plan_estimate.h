@@ -48,11 +48,19 @@ class ModelShapes {
   std::map<std::pair<WeightScheme, int>, Shards> shards_;  ///< By scheme and number of ranks.
 };
 
-/// A cell that does not fit the machine by itself.
-struct CellTooLarge {
+/// Could this cell run, as far as spec, shapes and the memory of the machine tell? A run skips what
+/// is refused here before anything is loaded, so that plan and run agree. What a CUDA device has
+/// kernels for is told by the device itself, when the engine is made. Errors: kOutOfMemory (memory,
+/// positions of the model, KV budget), kUnsupported (formats, ranks, sampling of an external
+/// engine).
+[[nodiscard]] Status check_cell(ModelShapes& shapes, const StackSpec& stack,
+                                const WorkloadSpec& workload, double machine_bytes);
+
+/// A cell that check_cell() refuses.
+struct RefusedCell {
   size_t stack = 0;  ///< Indices into the spec.
   size_t workload = 0;
-  std::string reason;  ///< The arithmetic.
+  Error error;
 };
 
 /// Bytes as double: the sizes behind them are a user's, and their products may exceed 2^63.
@@ -63,7 +71,7 @@ struct PlanEstimate {
   double kv_bytes = 0;
   double activation_bytes = 0;  ///< Likewise.
   double moved_bytes = 0;       ///< Weights and KV that all passes must at least read.
-  std::vector<CellTooLarge> too_large;
+  std::vector<RefusedCell> refused;
 
   [[nodiscard]] double memory_bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
 };

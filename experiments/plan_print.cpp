@@ -36,6 +36,15 @@ std::string head(const PlanView& view) {
   return text + "plan        " + short_hash(view.plan.hash) + "\n";
 }
 
+/// "done in run 3", "skipped in run 3", "-".
+std::string stored_text(const StoredResults& stored, const std::string& cell_hash) {
+  if (const auto done = stored.done.find(cell_hash); done != stored.done.end()) {
+    return str_format("done in run %lld", static_cast<long long>(done->second));
+  }
+  const auto unmeasured = stored.unmeasured.find(cell_hash);
+  return unmeasured == stored.unmeasured.end() ? "-" : unmeasured->second;
+}
+
 std::string cells_table(const PlanView& view) {
   TextTable table;
   table.columns = {"cell", "runtime", "weights", "kv", "threads", "parallel", "hash", "database"};
@@ -43,14 +52,10 @@ std::string cells_table(const PlanView& view) {
   for (const Comparison& comparison : view.plan.comparisons) {
     for (const PlannedCell& cell : comparison.cells) {
       const StackSpec& stack = view.spec.stacks[cell.stack];
-      const auto done = view.stored.done.find(cell.hash);
       table.rows.push_back(
           {cell.name, runtime_name(stack), std::string(weight_scheme_name(stack.weights)),
            stack.kv_text(), stack.num_threads == 0 ? "all" : std::to_string(stack.num_threads),
-           stack.parallel(), short_hash(cell.hash),
-           done == view.stored.done.end()
-               ? "-"
-               : str_format("done in run %lld", static_cast<long long>(done->second))});
+           stack.parallel(), short_hash(cell.hash), stored_text(view.stored, cell.hash)});
     }
   }
   return render_table(table, TableFormat::kTable);
@@ -128,6 +133,10 @@ std::string estimates(const PlanView& view) {
   const bool external = std::any_of(view.spec.stacks.begin(), view.spec.stacks.end(),
                                     [](const StackSpec& stack) { return !stack.builtin(); });
   if (external) text += "  not in it  what engines of other projects need\n";
+  if (!estimate.refused.empty()) {
+    text += str_format("  skipped %zu of %zu cells, which cannot run\n", estimate.refused.size(),
+                       view.spec.stacks.size() * view.spec.workloads.size());
+  }
   return text;
 }
 

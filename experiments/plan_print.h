@@ -17,7 +17,9 @@ namespace triptych {
 /// What the database holds already.
 struct StoredResults {
   std::map<std::string, int64_t> done;  ///< Cell hash -> newest run in which the cell is done.
-  double read_bytes_per_s = 0;          ///< Of the newest run; 0 = never measured.
+  /// Cell hash -> "skipped in run 3": the newest run in which the cell failed or was skipped.
+  std::map<std::string, std::string> unmeasured;
+  double read_bytes_per_s = 0;  ///< Of the newest run; 0 = never measured.
 };
 
 struct PlanView {

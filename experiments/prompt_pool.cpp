@@ -136,10 +136,7 @@ Result<PromptPool> load_prompt_pool(const std::filesystem::path& path) {
   return parse_prompt_pool(file.text(), path);
 }
 
-Result<WorkloadRequests> build_requests(const PromptPool& pool, const Tokenizer* tokenizer,
-                                        const ModelConfig& config, const WorkloadSpec& workload) {
-  TRIPTYCH_CHECK(!pool.prompts.empty() && workload.prompt_tokens > 0 && workload.requests > 0,
-                 "a checked pool and workload");
+Status check_lengths(const ModelConfig& config, const WorkloadSpec& workload) {
   const int64_t length = workload.prompt_tokens + workload.output_tokens;
   if (config.max_position > 0 && length > config.max_position) {
     return fail(
@@ -161,6 +158,14 @@ Result<WorkloadRequests> build_requests(const PromptPool& pool, const Tokenizer*
             format_bytes(bytes) + ", more than the machine's " +
             format_bytes(machine_memory_bytes()));
   }
+  return {};
+}
+
+Result<WorkloadRequests> build_requests(const PromptPool& pool, const Tokenizer* tokenizer,
+                                        const ModelConfig& config, const WorkloadSpec& workload) {
+  TRIPTYCH_CHECK(!pool.prompts.empty() && workload.prompt_tokens > 0 && workload.requests > 0,
+                 "a checked pool and workload");
+  TRIPTYCH_RETURN_IF_ERROR(check_lengths(config, workload));
   TRIPTYCH_TRY(const TokenizedPool tokens, tokenize(pool, tokenizer, config.vocab_size));
   WorkloadRequests built;
   built.synthetic_tokens =

@@ -46,13 +46,16 @@ struct WorkloadRequests {
   bool synthetic_tokens = false;
 };
 
+/// Errors: kOutOfMemory when prompt_tokens + output_tokens exceeds config.max_position (> 0), or
+/// the prompts the machine's memory.
+[[nodiscard]] Status check_lengths(const ModelConfig& config, const WorkloadSpec& workload);
+
 /// Request i starts at prompt i modulo the pool's size. A prompt that is longer than prompt_tokens
 /// is cut; a shorter one is continued by the prompts that follow it (a line break between texts),
 /// so that the cells of all stacks and concurrencies read the same tokens. No BOS is added. Without
 /// a tokenizer (`tokenizer` null) each word of a text becomes the id content_hash(word) mod
 /// vocab_size. Errors: kInvalidArgument at `file:line` for an id outside the vocabulary;
-/// kOutOfMemory when prompt_tokens + output_tokens exceeds config.max_position (> 0), or the
-/// prompts the machine's memory.
+/// those of check_lengths().
 [[nodiscard]] Result<WorkloadRequests> build_requests(const PromptPool& pool,
                                                       const Tokenizer* tokenizer,
                                                       const ModelConfig& config,

@@ -14,6 +14,7 @@
 #include "experiments/command_stack.h"
 #include "experiments/comparison.h"
 #include "experiments/environment.h"
+#include "experiments/held_cells.h"
 #include "experiments/progress.h"
 #include "experiments/run_lock.h"
 #include "experiments/run_rows.h"
@@ -34,25 +35,6 @@ struct Work {
   const Comparison* comparison = nullptr;
   std::vector<db::CellRow> cells;
 };
-
-bool finished(const std::vector<db::CellRow>& cells) {
-  return std::none_of(cells.begin(), cells.end(),
-                      [](const db::CellRow& cell) { return cell.status == "planned"; });
-}
-
-/// The rows among `rows` that are the cells of `comparison`; empty unless all of them are there.
-std::vector<db::CellRow> rows_of(const Comparison& comparison,
-                                 const std::vector<db::CellRow>& rows) {
-  std::vector<db::CellRow> found;
-  for (const PlannedCell& cell : comparison.cells) {
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const db::CellRow& candidate) {
-      return candidate.comparison == comparison.label && candidate.cell_hash == cell.hash;
-    });
-    if (row == rows.end()) return {};
-    found.push_back(*row);
-  }
-  return found;
-}
 
 Result<std::map<std::filesystem::path, PromptPool>> load_pools(const ExperimentSpec& spec) {
   std::map<std::filesystem::path, PromptPool> pools;
@@ -188,32 +170,53 @@ class Runner {
   /// A new run with the comparisons that no earlier run holds.
   Result<RunOutcome> run_missing(const std::vector<db::RunRow>& runs) {
     std::vector<Comparison> missing;
-    std::map<int64_t, int64_t> held;  // run -> cells that it holds
-    std::map<int64_t, std::string> dates;
+    std::map<int64_t, HeldCells> held;  // by run
     std::vector<std::vector<db::CellRow>> rows_of_runs;
     for (const db::RunRow& run : runs) {
       TRIPTYCH_TRY(rows_of_runs.emplace_back(), store_.cells(run.run_id));
-      dates[run.run_id] = run.finished_utc.value_or(run.started_utc);
     }
     for (const Comparison& comparison : prepared_.plan.comparisons) {
-      bool found = false;
-      for (size_t i = 0; i < runs.size() && !found; ++i) {
+      const db::RunRow* holder = nullptr;  // the newest that measured all, else the newest
+      std::vector<db::CellRow> found;
+      for (size_t i = 0; i < runs.size() && !(holder != nullptr && all_done(found)); ++i) {
         if (!covers(runs[i])) continue;
-        const std::vector<db::CellRow> cells = rows_of(comparison, rows_of_runs[i]);
-        found = !cells.empty() && finished(cells);
-        if (found) held[runs[i].run_id] += static_cast<int64_t>(cells.size());
+        std::vector<db::CellRow> cells = rows_of(comparison, rows_of_runs[i]);
+        if (cells.empty() || !finished(cells)) continue;
+        if (holder != nullptr && !all_done(cells)) continue;
+        holder = &runs[i];
+        found = std::move(cells);
       }
-      if (!found) missing.push_back(comparison);
+      if (holder == nullptr) {
+        missing.push_back(comparison);
+        continue;
+      }
+      HeldCells& of_run = held[holder->run_id];
+      of_run.run_id = holder->run_id;
+      of_run.date = holder->finished_utc.value_or(holder->started_utc);
+      of_run.cells.insert(of_run.cells.end(), found.begin(), found.end());
     }
-    std::string message;
+    return run_beside(held, missing);
+  }
+
+  /// Runs what is missing; what is held counts as well for whether the whole plan is measured.
+  Result<RunOutcome> run_beside(const std::map<int64_t, HeldCells>& held,
+                                const std::vector<Comparison>& missing) {
+    std::vector<std::string> texts;
+    bool measured = true;
     for (const auto& [run_id, cells] : held) {
-      message += str_format("%s%lld cells are complete (run %lld, %s)", message.empty() ? "" : ", ",
-                            static_cast<long long>(cells), static_cast<long long>(run_id),
-                            dates[run_id].c_str());
+      texts.push_back(cells.to_string());
+      measured = measured && all_done(cells.cells);
     }
-    if (!missing.empty()) return start(missing, message);
-    return RunOutcome{RunEnd::kNothingToRun, held.rbegin()->first,
-                      "nothing to run: " + message + "; --force measures again"};
+    const std::string message = join(texts, ", ");
+    if (missing.empty()) {
+      return RunOutcome{RunEnd::kNothingToRun, held.rbegin()->first,
+                        "nothing to run: " + message + "; --force measures again", measured};
+    }
+    TRIPTYCH_TRY(RunOutcome outcome, start(missing, measured ? message : ""));
+    if (measured) return outcome;
+    outcome.all_measured = false;
+    outcome.message = message + (outcome.message.empty() ? "" : "\n" + outcome.message);
+    return outcome;
   }
 
   /// Could `run` hold what this experiment asks for? Enough blocks, in the same order (drift is
@@ -326,11 +329,10 @@ class Runner {
 
   Result<RunOutcome> finish(const db::RunRow& run) {
     TRIPTYCH_TRY(const std::vector<db::CellRow> cells, store_.cells(run.run_id));
-    const bool complete = std::all_of(
-        cells.begin(), cells.end(), [](const db::CellRow& cell) { return cell.status == "done"; });
+    const bool complete = all_done(cells);
     TRIPTYCH_RETURN_IF_ERROR(
         store_.finish_run(run.run_id, complete ? "complete" : "partial", utc_now()));
-    return RunOutcome{complete ? RunEnd::kComplete : RunEnd::kPartial, run.run_id, ""};
+    return RunOutcome{complete ? RunEnd::kComplete : RunEnd::kPartial, run.run_id, "", complete};
   }
 
   const ExperimentSpec& spec_;

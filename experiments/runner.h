@@ -78,6 +78,8 @@ struct RunOutcome {
   RunEnd end = RunEnd::kComplete;
   int64_t run_id = 0;   ///< The run to report on; for kNothingToRun the one that holds the cells.
   std::string message;  ///< For people: why nothing was run, how to resume. "" when finished.
+  /// Every cell of the plan is measured, in this run or in those that hold the others.
+  bool all_measured = false;
 };
 
 /// Runs what the database does not hold yet. An unfinished run of the same plan is continued unless

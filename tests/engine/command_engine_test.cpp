@@ -96,6 +96,16 @@ TEST(CommandEngine, ScoresWhereItCan) {
   EXPECT_EQ(best, (std::vector<int64_t>{6, 10, 0}));
 }
 
+TEST(CommandEngine, SamplingIsRefusedBeforeAnythingStarts) {
+  CommandEngineOptions options = fake_command();
+  options.engine.sampling.temperature = 0.8F;
+  options.command.argv = {"/nonexistent/engine"};
+  const auto engine = make_command_engine(options);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(engine.error().message, HasSubstr("greedy only"));
+}
+
 TEST(CommandEngine, WhatItCannotDoIsRefused) {
   const auto engine = start(fake_command());
   ASSERT_TRUE(engine);

@@ -247,6 +247,35 @@ TEST_F(CliTest, AModelThatLiesIsBadInput) {
   }
 }
 
+TEST_F(CliTest, PlanAndASecondRunSayWhatCannotRun) {
+  const struct {
+    std::string key, value, reason;
+  } cases[] = {
+      {"workload.prompt_tokens", "1000000", " does not fit: 1000000 prompt + "},
+      {"stacks.full.kv_cache_tokens", "16", " does not fit: kv_cache_tokens is 16"},
+      {"stacks.full.kv", "f32", " cannot run: the KV cache has 16 bits"},
+  };
+  for (const auto& c : cases) {
+    std::vector<std::string> args = {
+        "plan",  tiny_spec(),           "--db",  path("refused_" + c.key + ".sqlite"),
+        "--set", c.key + "=" + c.value, "--set", "decompose.builtin.confounded=for the test",
+        "--set", "measure.blocks=1",    "--set", "measure.trace_steps=0"};
+    const Ended plan = run(args);
+    EXPECT_EQ(plan.code, kExitOutOfMemory) << c.key;
+    EXPECT_THAT(plan.err, HasSubstr(c.reason));
+    EXPECT_THAT(plan.out, HasSubstr("which cannot run"));
+    args[0] = "run";
+    args.emplace_back("--quiet");
+    EXPECT_EQ(run(args).code, kExitPartial) << c.key;
+    const Ended second = run(args);
+    EXPECT_EQ(second.code, kExitPartial) << c.key;
+    EXPECT_THAT(second.err, HasSubstr(" failed or skipped: "));
+    args[0] = "plan";
+    args.pop_back();
+    EXPECT_THAT(run(args).out, HasSubstr("skipped in run 1"));
+  }
+}
+
 TEST_F(CliTest, APlanThatDoesNotFitSaysTheArithmetic) {
   const std::string database = path("large.sqlite");
   std::vector<std::string> args = {"plan",  tiny_spec(),

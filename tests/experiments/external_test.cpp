@@ -129,6 +129,20 @@ TEST_F(ExternalTest, AnOpenLoopNeedsAnEngineForIt) {
   }
 }
 
+TEST_F(ExternalTest, SamplingIsNotDroppedInSilence) {
+  ExperimentSpec sampled = spec("{can: [score]}");
+  for (WorkloadSpec& workload : sampled.workloads) workload.sampling.temperature = 0.8F;
+  const auto outcome = run_experiment(sampled, options_);
+  ASSERT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(outcome->end, RunEnd::kPartial);
+  for (const db::CellRow& cell : cells(outcome->run_id)) {
+    EXPECT_EQ(cell.status, cell.stack == "hf" ? "skipped" : "done") << cell.name;
+    if (cell.stack == "hf") {
+      EXPECT_THAT(cell.reason, HasSubstr("external engines are greedy only"));
+    }
+  }
+}
+
 TEST_F(ExternalTest, AnInterruptIsNoFailureAndTheRunGoesOnLater) {
   std::atomic<bool> interrupted = false;
   options_.interrupted = &interrupted;

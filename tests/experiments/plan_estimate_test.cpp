@@ -54,7 +54,7 @@ TEST(PlanEstimate, CountsByHand) {
   spec.workloads = {small_workload()};
   const auto estimate = estimate_plan(spec, shapes, kEnough);
   ASSERT_TRUE(estimate.has_value());
-  EXPECT_TRUE(estimate->too_large.empty());
+  EXPECT_TRUE(estimate->refused.empty());
   EXPECT_EQ(estimate->weight_bytes, static_cast<double>((*weights)->bytes()));
   const auto kv_per_token = static_cast<double>(config.kv_bytes_per_token(2));
   // Two cells of two sequences of 14 tokens and one in which a sequence grows.
@@ -120,11 +120,47 @@ TEST(PlanEstimate, CellsThatDoNotFitAreNamedWithTheArithmetic) {
   ASSERT_TRUE(large.has_value());
   const auto estimate = estimate_plan(spec, shapes, large->total() - 1);
   ASSERT_TRUE(estimate.has_value());
-  ASSERT_EQ(estimate->too_large.size(), 1U);
-  EXPECT_EQ(estimate->too_large[0].stack, 0U);
-  EXPECT_EQ(estimate->too_large[0].workload, 0U);
-  EXPECT_EQ(estimate->too_large[0].reason,
+  ASSERT_EQ(estimate->refused.size(), 1U);
+  EXPECT_EQ(estimate->refused[0].stack, 0U);
+  EXPECT_EQ(estimate->refused[0].workload, 0U);
+  EXPECT_EQ(estimate->refused[0].error.message,
             check_memory(*large, large->total() - 1).error().message);
+}
+
+/// Whatever the engine would refuse by options alone, a plan says as well, in the same words.
+TEST(PlanEstimate, CellsThatNoMachineRunsAreRefused) {
+  const auto checkpoint = tiny();
+  ModelShapes shapes(checkpoint);
+  ExperimentSpec spec;
+  spec.stacks = {stack_of("f32", RuntimeFeatures(), WeightScheme::kF16),
+                 stack_of("budget", RuntimeFeatures::fast(DeviceKind::kCpu), WeightScheme::kF16),
+                 stack_of("external", RuntimeFeatures(), WeightScheme::kF16),
+                 stack_of("plain", RuntimeFeatures(), WeightScheme::kF16)};
+  spec.stacks[0].kv = KvFormat::kF32;
+  spec.stacks[1].kv_cache_tokens = 13;  // of the 14 of a sequence
+  spec.stacks[2].engine = "command";
+  spec.workloads = {small_workload(), small_workload()};
+  spec.workloads[0].sampling.temperature = 0.7F;
+  spec.workloads[1].prompt_tokens = checkpoint->config().max_position - 3;
+  const auto estimate = estimate_plan(spec, shapes, kEnough);
+  ASSERT_TRUE(estimate.has_value());
+  ASSERT_EQ(estimate->refused.size(), 3U + 4U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(estimate->refused[i].stack, i);
+    const auto weights = load_weights(checkpoint, WeightScheme::kF16);
+    ASSERT_TRUE(weights.has_value());
+    const auto engine = make_engine(*weights, engine_options(spec.stacks[i], spec.workloads[0]));
+    ASSERT_FALSE(engine.has_value());
+    EXPECT_EQ(estimate->refused[i].error.message, engine.error().message);
+  }
+  EXPECT_EQ(estimate->refused[2].error.message,
+            "external engines are greedy only, the workload's sampling is " +
+                to_string(spec.workloads[0].sampling));
+  for (size_t i = 3; i < 7; ++i) {
+    EXPECT_EQ(estimate->refused[i].workload, 1U);
+    EXPECT_EQ(estimate->refused[i].error.code, ErrorCode::kOutOfMemory);
+    EXPECT_NE(estimate->refused[i].error.message.find("has positions for"), std::string::npos);
+  }
 }
 
 TEST(PlanEstimate, AvailableMemoryIsReadFromProc) {

@@ -163,6 +163,7 @@ TEST_F(RunnerTest, SecondRunMeasuresNothing) {
   const int64_t passes = passes_;
   const RunOutcome second = run(spec);
   EXPECT_EQ(second.end, RunEnd::kNothingToRun);
+  EXPECT_TRUE(second.all_measured);
   EXPECT_EQ(second.run_id, first.run_id);
   EXPECT_NE(second.message.find("nothing to run: 4 cells are complete (run 1, "), std::string::npos)
       << second.message;
@@ -220,7 +221,34 @@ TEST_F(RunnerTest, CellThatCannotRunIsARowWithAReason) {
             2);
   EXPECT_EQ(rows("SELECT count(*) FROM decomposition"), 0);
   EXPECT_EQ(rows("SELECT count(*) FROM threat WHERE code = 'decomposition_missing'"), 1);
-  EXPECT_EQ(run(spec).end, RunEnd::kNothingToRun);
+}
+
+TEST_F(RunnerTest, SecondRunSaysWhatTheFirstCouldNotMeasure) {
+  refuse_quantized_ = true;
+  EXPECT_FALSE(run(folder_.spec()).all_measured);
+  const RunOutcome second = run(folder_.spec());
+  EXPECT_EQ(second.end, RunEnd::kNothingToRun);
+  EXPECT_FALSE(second.all_measured);
+  EXPECT_NE(second.message.find("nothing to run: 2 of 4 cells complete, 2 failed or skipped: "
+                                "no such kernel (run 1, "),
+            std::string::npos)
+      << second.message;
+  EXPECT_EQ(rows("SELECT count(*) FROM run"), 1) << "not tried again";
+
+  // Cells beside them that can be measured do not make the plan whole.
+  refuse_quantized_ = false;
+  const RunOutcome more = run(folder_.spec(test::kTinySpec, {{"workload.concurrency", "[1, 2]"}}));
+  EXPECT_EQ(more.end, RunEnd::kComplete);
+  EXPECT_FALSE(more.all_measured);
+  EXPECT_EQ(more.message.find("2 of 4 cells complete, 2 failed or skipped"), 0U) << more.message;
+
+  // Once a run has measured all of them, they are measured, whatever other runs say.
+  options_.force = true;
+  EXPECT_TRUE(run(folder_.spec()).all_measured);
+  refuse_quantized_ = true;
+  EXPECT_FALSE(run(folder_.spec()).all_measured);
+  options_.force = false;
+  EXPECT_TRUE(run(folder_.spec()).all_measured);
 }
 
 TEST_F(RunnerTest, CellThatDoesNotFitIsSkippedBeforeAnythingIsLoaded) {
