@@ -288,6 +288,21 @@ TEST_F(RunnerTest, InterruptDropsTheOpenBlockAndResumeAddsIt) {
   EXPECT_EQ(resume_run(1, options_).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST_F(RunnerTest, AFallbackIsForAModelThatIsNotThere) {
+  std::string yaml(test::kTinySpec);
+  const std::string model = "model: {synthetic: llama-tiny, seed: 1}";
+  const auto with_model = [&](const std::string& name) {
+    const std::string both =
+        "model: " + name + "\nmodel_fallback: {synthetic: llama-tiny, seed: 1}";
+    return folder_.spec(std::string(yaml).replace(yaml.find(model), model.size(), both));
+  };
+  const auto absent = prepare_experiment(with_model("nothing"));
+  ASSERT_TRUE(absent) << absent.error().to_string();
+  EXPECT_TRUE(absent->inputs.model_is_fallback);
+  std::filesystem::create_directory(folder_ / "empty");
+  EXPECT_FALSE(prepare_experiment(with_model("empty"))) << "a directory without a model in it";
+}
+
 /// The working directory while it lives.
 class WorkingDirectory {
  public:
