@@ -101,9 +101,9 @@ struct LatencyRow {
 /// What was found out about a cell before and beside its timed blocks.
 struct CellFactsRow {
   int64_t cell_id = 0;
-  std::string linear{};  ///< Kernel chosen for each matrix.
-  int64_t weight_bytes = 0;
-  int64_t peak_bytes = 0;        ///< Weights + KV + activations at their highest.
+  std::string linear{};          ///< Kernel chosen for each matrix.
+  int64_t weight_bytes = 0;      ///< 0: not known; the views say NULL.
+  int64_t peak_bytes = 0;        ///< Weights + KV + activations at their highest; 0 as above.
   double floor_ns_per_step = 0;  ///< max(bytes / read rate, flops / rate) of a decode step.
   std::optional<double> token_agreement{};  ///< Share of positions whose argmax is the baseline's.
   std::optional<double> max_logit_error{};  ///< Against the baseline, teacher-forced.

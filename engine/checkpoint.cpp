@@ -18,6 +18,9 @@ Result<std::shared_ptr<const Checkpoint>> open_checkpoint(const ModelRef& ref) {
   if (!ref.synthetic.empty()) return open_synthetic(ref);
   std::error_code error;
   const auto status = std::filesystem::status(ref.path, error);
+  if (!std::filesystem::status_known(status)) {  // there or not, this user cannot know
+    return fail(ErrorCode::kIo, "cannot be opened: " + error.message(), ref.path.string());
+  }
   if (!std::filesystem::exists(status)) {
     return fail(ErrorCode::kNotFound, "no such file or directory", ref.path.string());
   }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,7 +27,7 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kPollNs = 100'000'000;  // how late an interrupt may be noticed
+constexpr int64_t kPollNs = 100'000'000;  // how late an interrupt or its end may be noticed
 constexpr size_t kTailBytes = 2000;
 
 /// A descriptor that is closed on every way out unless it is released.
@@ -171,6 +172,8 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
       out_(std::exchange(other.out_, -1)),
       err_(std::exchange(other.err_, -1)),
       out_ended_(other.out_ended_),
+      gone_(other.gone_),
+      next_look_ns_(other.next_look_ns_),
       end_text_(std::move(other.end_text_)),
       buffer_(std::move(other.buffer_)),
       begin_(other.begin_),
@@ -185,9 +188,15 @@ ChildProcess::~ChildProcess() {
 }
 
 Status ChildProcess::wait_ready(short in_events, short& in_ready, short& out_ready,
-                                int64_t deadline_ns, const std::atomic<bool>* interrupted) const {
+                                int64_t deadline_ns, const std::atomic<bool>* interrupted) {
   while (true) {
     if (interrupted != nullptr && interrupted->load()) return fail(ErrorCode::kIo, "interrupted");
+    TRIPTYCH_RETURN_IF_ERROR(notice_end());
+    if (gone_) {
+      in_ready = 0;
+      out_ready = 0;
+      return {};
+    }
     const int64_t left_ns = deadline_ns - now_ns();
     if (left_ns <= 0) return fail(ErrorCode::kIo, "no answer in time");
     std::array<pollfd, 2> fds = {
@@ -200,6 +209,20 @@ Status ChildProcess::wait_ready(short in_events, short& in_ready, short& out_rea
     out_ready = fds[1].revents;
     if (ready > 0) return {};
   }
+}
+
+Status ChildProcess::notice_end() {
+  if (gone_ || now_ns() < next_look_ns_) return {};
+  next_look_ns_ = now_ns() + kPollNs;
+  if (!wait_end(0)) return {};
+  gone_ = true;
+  // All that it wrote is in the pipe by now; what comes later is from others that hold the pipe.
+  int in_pipe = 0;
+  if (::ioctl(out_, FIONREAD, &in_pipe) != 0) return system_error("ioctl");
+  const size_t whole = buffer_.size() + static_cast<size_t>(in_pipe);
+  while (!out_ended_ && buffer_.size() < whole) TRIPTYCH_RETURN_IF_ERROR(fill_buffer());
+  out_ended_ = true;
+  return {};
 }
 
 Status ChildProcess::fill_buffer() {
@@ -221,6 +244,7 @@ Status ChildProcess::write_line(std::string_view text, int64_t deadline_ns,
     short in_ready = 0;
     short out_ready = 0;
     TRIPTYCH_RETURN_IF_ERROR(wait_ready(POLLOUT, in_ready, out_ready, deadline_ns, interrupted));
+    if (gone_) return fail(ErrorCode::kIo, "it closed its standard input");
     if (out_ready != 0 && buffer_.size() < kMaxLine) TRIPTYCH_RETURN_IF_ERROR(fill_buffer());
     if (in_ready == 0) continue;
     const ssize_t wrote =
@@ -258,7 +282,7 @@ Result<std::optional<std::string>> ChildProcess::read_line(int64_t deadline_ns,
     short in_ready = 0;
     short out_ready = 0;
     TRIPTYCH_RETURN_IF_ERROR(wait_ready(0, in_ready, out_ready, deadline_ns, interrupted));
-    TRIPTYCH_RETURN_IF_ERROR(fill_buffer());
+    if (out_ready != 0) TRIPTYCH_RETURN_IF_ERROR(fill_buffer());
   }
 }
 

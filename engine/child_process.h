@@ -43,8 +43,9 @@ class ChildProcess {
   /// for the other. Errors: kIo (the child closed its input, time is up, interrupted).
   [[nodiscard]] Status write_line(std::string_view text, int64_t deadline_ns,
                                   const std::atomic<bool>* interrupted);
-  /// The next line without its break; nothing when the child has closed its output. Text after the
-  /// last break is the last line. Errors: kIo (time is up, interrupted), kCorrupt (above kMaxLine).
+  /// The next line without its break; nothing when the child has closed its output or has ended,
+  /// even while a process that it started holds that output open. Text after the last break is the
+  /// last line. Errors: kIo (time is up, interrupted), kCorrupt (above kMaxLine).
   [[nodiscard]] Result<std::optional<std::string>> read_line(int64_t deadline_ns,
                                                              const std::atomic<bool>* interrupted);
   /// Lines that read_line() has given so far.
@@ -66,9 +67,11 @@ class ChildProcess {
   /// Waits for its end without reaping it, so that its number still names its group.
   [[nodiscard]] bool wait_end(int64_t wait_ns);
   void signal_group(int signal) const;
-  /// Waits for the child to take or give bytes. Errors as above.
+  /// Sets gone_ when the child has ended, and takes what it left in the pipe. Looks only so often.
+  [[nodiscard]] Status notice_end();
+  /// Waits for the child to take or give bytes, or until it is gone_. Errors as above.
   [[nodiscard]] Status wait_ready(short in_events, short& in_ready, short& out_ready,
-                                  int64_t deadline_ns, const std::atomic<bool>* interrupted) const;
+                                  int64_t deadline_ns, const std::atomic<bool>* interrupted);
   [[nodiscard]] Status fill_buffer();
 
   ChildCommand command_;
@@ -77,6 +80,8 @@ class ChildProcess {
   int out_ = -1;  ///< Pipe from its standard output.
   int err_ = -1;  ///< File without a name that holds its standard error.
   bool out_ended_ = false;
+  bool gone_ = false;         ///< It has ended, and all that it wrote is in buffer_.
+  int64_t next_look_ns_ = 0;  ///< When to look next whether it has ended.
   std::optional<std::string> end_text_;
   std::string buffer_;
   size_t begin_ = 0;    ///< Where the next line begins in it.

@@ -90,9 +90,11 @@ class CommandEngine final : public Engine {
   bool can_trace() const override { return false; }
 
   EngineMemory memory() const override {
+    // Only the whole is told, or nothing: the rest is such that the parts add up to what was told,
+    // negative where that is less than the weights (mapped files, say).
     return {.weight_bytes = ready_.weight_bytes,
             .peak_kv_bytes = 0,
-            .peak_activation_bytes = std::max<int64_t>(peak_bytes_ - ready_.weight_bytes, 0)};
+            .peak_activation_bytes = peak_bytes_ - ready_.weight_bytes};
   }
   KernelCost decode_step_cost(int64_t batch, int64_t context) const override {
     return step_cost(*options_.shapes, options_.engine, batch, context);

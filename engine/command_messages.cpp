@@ -141,7 +141,11 @@ Result<EngineReady> parse_ready(const Json& record) {
   TRIPTYCH_RETURN_IF_ERROR(read_frameworks(record, ready));
   TRIPTYCH_TRY(ready.kernels, optional_string(record, "kernels"));
   TRIPTYCH_TRY(const auto bytes, json_integer(record, "weight_bytes", ""));
-  ready.weight_bytes = std::max<int64_t>(bytes.value_or(0), 0);
+  ready.weight_bytes = bytes.value_or(0);
+  if (ready.weight_bytes < 0) {
+    return fail(ErrorCode::kCorrupt, str_format("\"weight_bytes\" is %lld, expected a size",
+                                                static_cast<long long>(ready.weight_bytes)));
+  }
   return ready;
 }
 

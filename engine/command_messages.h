@@ -40,9 +40,9 @@ struct EngineReady {
   int64_t vocab_size = 0;
   bool can_score = false;
   bool can_arrivals = false;
-  std::string kernels;     ///< Its own words.
-  std::string frameworks;  ///< "torch 2.11.0, transformers 5.17.0"
-  int64_t weight_bytes = 0;
+  std::string kernels;       ///< Its own words.
+  std::string frameworks;    ///< "torch 2.11.0, transformers 5.17.0"
+  int64_t weight_bytes = 0;  ///< 0 if it was not told.
 
   /// "hf_transformers 1 on cpu: attention=sdpa; torch 2.11.0": what is stored with the results.
   [[nodiscard]] std::string text() const;

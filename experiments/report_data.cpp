@@ -24,9 +24,14 @@ Text exact(std::optional<double> value) {
 }
 Text whole(int64_t value) { return std::to_string(value); }
 
+/// Nothing for the 0 of an engine that did not tell.
+Text known_bytes(int64_t bytes) { return bytes > 0 ? whole(bytes) : Text(); }
+
 Json number(std::optional<double> value) {
   return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
+
+Json bytes_or_null(int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); }
 
 std::string_view unit_of(std::string_view metric) {
   if (metric == "goodput_per_s") return "requests/s";
@@ -115,8 +120,8 @@ void add_cell(const ReportCell& cell, CsvRows& rows) {
   if (cell.facts) {
     add("fact", "floor_ns_per_step", exact(cell.facts->floor_ns_per_step), "ns");
     add("fact", "floor_ratio", exact(cell.floor_ratio()), "ratio");
-    add("fact", "weight_bytes", whole(cell.facts->weight_bytes), "bytes");
-    add("fact", "peak_bytes", whole(cell.facts->peak_bytes), "bytes");
+    add("fact", "weight_bytes", known_bytes(cell.facts->weight_bytes), "bytes");
+    add("fact", "peak_bytes", known_bytes(cell.facts->peak_bytes), "bytes");
     add("fact", "token_agreement", exact(cell.facts->token_agreement), "ratio");
     add("fact", "max_logit_error", exact(cell.facts->max_logit_error), "logit");
     add("fact", "perplexity", exact(cell.facts->perplexity), "perplexity");
@@ -227,8 +232,8 @@ Json cell_json(const ReportCell& cell) {
     json["linear"] = cell.facts->linear;
     json["floor_ns_per_step"] = number(cell.facts->floor_ns_per_step);
     json["floor_ratio"] = number(cell.floor_ratio());
-    json["weight_bytes"] = cell.facts->weight_bytes;
-    json["peak_bytes"] = cell.facts->peak_bytes;
+    json["weight_bytes"] = bytes_or_null(cell.facts->weight_bytes);
+    json["peak_bytes"] = bytes_or_null(cell.facts->peak_bytes);
     json["token_agreement"] = number(cell.facts->token_agreement);
     json["max_logit_error"] = number(cell.facts->max_logit_error);
     json["perplexity"] = number(cell.facts->perplexity);

@@ -143,7 +143,8 @@ std::vector<std::optional<std::string>> speed_row(const ReportCell& cell) {
   }
   if (const auto ratio = cell.floor_ratio()) row[4] = format_significant(*ratio, 3) + "x";
   if (cell.facts) {
-    row[5] = format_bytes(static_cast<double>(cell.facts->peak_bytes));
+    const int64_t peak = cell.facts->peak_bytes;
+    if (peak > 0) row[5] = format_bytes(static_cast<double>(peak));
     if (cell.facts->token_agreement) {
       row[6] = str_format("%.1f %%", *cell.facts->token_agreement * 100);
     }

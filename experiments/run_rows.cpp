@@ -50,6 +50,29 @@ db::RunRow make_run_row(const ExperimentSpec& spec, const PlanInputs& inputs, co
   return row;
 }
 
+Result<ExperimentSpec> stored_spec(const db::RunRow& run, const std::filesystem::path& database) {
+  namespace fs = std::filesystem;
+  Result<ExperimentSpec> here = parse_spec_text(run.spec_text, run.spec_path, {});
+  const fs::path given = run.spec_path;
+  std::error_code ignored;
+  if (given.is_absolute() || (here && fs::exists(given, ignored))) return here;
+  const fs::path home = fs::absolute(database, ignored).lexically_normal().parent_path();
+  for (fs::path folder = home; !folder.empty(); folder = folder.parent_path()) {
+    const fs::path candidate = (folder / given).lexically_normal();
+    if (fs::is_regular_file(candidate, ignored)) {
+      Result<ExperimentSpec> there = parse_spec_text(run.spec_text, candidate, {});
+      if (there) return there;
+    }
+    if (folder == folder.root_path()) break;
+  }
+  if (here || here.error().code != ErrorCode::kNotFound) return here;
+  Error error = here.error();
+  error.message += "\nthe run was started with the spec \"" + run.spec_path +
+                   "\", which is neither here nor beside or above the database; go to the folder "
+                   "in which that is its path";
+  return Unexpected{std::move(error)};
+}
+
 namespace {
 
 /// "cpu", or "cuda: NVIDIA H200, sm_90".

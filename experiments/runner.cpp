@@ -103,7 +103,11 @@ std::string files_hash(const std::map<std::filesystem::path, File>& files) {
 Status open_model(const ExperimentSpec& spec, PreparedExperiment& prepared) {
   Result<std::shared_ptr<const Checkpoint>> checkpoint = open_checkpoint(spec.model);
   prepared.model = spec.model;
-  if (!checkpoint && checkpoint.error().code == ErrorCode::kNotFound && spec.model_fallback) {
+  // A model that is there but lacks a part, or may not be read, is a mistake and not a missing one.
+  std::error_code ignored;
+  const bool missing = std::filesystem::status(spec.model.path, ignored).type() ==
+                       std::filesystem::file_type::not_found;
+  if (!checkpoint && missing && spec.model_fallback) {
     prepared.fallback_reason = checkpoint.error().to_string();
     checkpoint = open_checkpoint(*spec.model_fallback);
     prepared.model = *spec.model_fallback;
@@ -224,7 +228,7 @@ class Runner {
   [[nodiscard]] bool covers(const db::RunRow& run) const {
     if (run.plan_hash == prepared_.plan.hash) return true;
     if (run.blocks_planned < spec_.measure.blocks) return false;
-    const Result<ExperimentSpec> earlier = parse_spec_text(run.spec_text, run.spec_path, {});
+    const Result<ExperimentSpec> earlier = stored_spec(run, options_.database);
     const auto same = [](const DecomposeSpec& a, const DecomposeSpec& b) {
       return a.name == b.name && a.path == b.path && a.corner == b.corner &&
              a.confounded == b.confounded;
@@ -450,7 +454,7 @@ Result<RunOutcome> resume_run(std::optional<int64_t> run_id, const RunOptions& o
   }
   TRIPTYCH_TRY(OpenDatabase database, open_database(options.database));
   TRIPTYCH_TRY(const db::RunRow run, find_unfinished(database.store, run_id));
-  TRIPTYCH_TRY(const ExperimentSpec spec, parse_spec_text(run.spec_text, run.spec_path, {}));
+  TRIPTYCH_TRY(const ExperimentSpec spec, stored_spec(run, options.database));
   TRIPTYCH_TRY(const PreparedExperiment prepared, prepare_experiment(spec));
   TRIPTYCH_TRY(const std::vector<db::CellRow> cells, database.store.cells(run.run_id));
   TRIPTYCH_RETURN_IF_ERROR(verify_unchanged(run, cells, prepared));

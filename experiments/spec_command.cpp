@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
 // The part of a stack that says which program of another project it is.
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <limits>
+#include <initializer_list>
 #include <optional>
 
 #include "base/strings.h"
@@ -20,40 +21,108 @@ constexpr std::array<std::string_view, 3> kTimeoutKeys = {"start_s", "record_s",
 constexpr double kLongestSeconds = 7 * 24 * 3600;  // a week; more is a slip
 constexpr size_t kMaxArguments = 256;
 
-/// A plain scalar is what YAML and JSON both write so; anything else is text.
-Json scalar_json(const YamlValue& value) {
-  if (value.quoted) return value.text;
-  if (value.text == "true" || value.text == "false") return value.text == "true";
-  if (value.text == "null" || value.text == "~") return nullptr;
-  const char* const begin = value.text.data();
-  const char* const end = begin + value.text.size();
-  int64_t integer = 0;
-  if (const auto [stop, error] = std::from_chars(begin, end, integer);
-      error == std::errc() && stop == end) {
-    return integer;
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+/// An integer of the YAML 1.2 core schema: a base, the digits, and whether it is below 0.
+struct IntegerText {
+  int base = 10;
+  std::string_view digits;
+  bool negative = false;
+};
+
+std::optional<IntegerText> integer_text(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
+  IntegerText integer{.base = 10, .digits = text, .negative = text.starts_with('-')};
+  std::string_view allowed = kDigits.substr(0, 10);
+  if (text.starts_with("0x")) {
+    integer = {.base = 16, .digits = text.substr(2)};
+    allowed = kDigits;
+  } else if (text.starts_with("0o")) {
+    integer = {.base = 8, .digits = text.substr(2)};
+    allowed = kDigits.substr(0, 8);
+  } else if (text.starts_with('-') || text.starts_with('+')) {
+    integer.digits.remove_prefix(1);
   }
-  double number = 0;
-  if (const auto [stop, error] = std::from_chars(begin, end, number);
-      error == std::errc() && stop == end && number - number == 0) {  // neither inf nor nan
-    return number;
+  const bool digits_only = integer.digits.find_first_not_of(allowed) == std::string_view::npos;
+  if (integer.digits.empty() || !digits_only) return std::nullopt;
+  return integer;
+}
+
+/// Has the form of a number with a point or an exponent, "1.5", ".5", "2e-3", of any size.
+bool is_float_text(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  const auto skip_digits = [&text] {
+    const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(count);
+    return count;
+  };
+  size_t digits = skip_digits();
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    digits += skip_digits();
+  }
+  if (digits == 0) return false;
+  if (text.empty()) return true;
+  if (!text.starts_with('e') && !text.starts_with('E')) return false;
+  text.remove_prefix(1);
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return skip_digits() > 0 && text.empty();
+}
+
+/// A plain scalar is what the core schema of YAML 1.2 says, as most readers of YAML do; a number
+/// that JSON has no 64-bit form for is refused, because any other value would be a silent change.
+Json scalar_json(YamlReader& reader, const YamlValue& value, const std::string& what) {
+  const std::string_view text = value.text;
+  if (value.quoted) return value.text;
+  if (is_one_of(text, {"true", "True", "TRUE"})) return true;
+  if (is_one_of(text, {"false", "False", "FALSE"})) return false;
+  if (is_one_of(text, {"null", "Null", "NULL", "~"})) return nullptr;
+  if (const auto integer = integer_text(text)) {
+    const std::string digits = (integer->negative ? "-" : "") + std::string(integer->digits);
+    const char* const end = digits.data() + digits.size();
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(digits.data(), end, number, integer->base);
+    if (error == std::errc() && stop == end) return number;
+    reader.error(value.place, what + ": " + describe_value(value) +
+                                  " does not fit into 64 bits; quote it if it is text");
+    return nullptr;
+  }
+  const std::string_view unsigned_text = text.substr(text.starts_with('+') ? 1 : 0);
+  if (is_float_text(text)) {
+    const char* const end = unsigned_text.data() + unsigned_text.size();
+    double number = 0;
+    const auto [stop, error] = std::from_chars(unsigned_text.data(), end, number);
+    if (error == std::errc() && stop == end) return number;
+  }
+  const std::string_view name = text.substr(text.starts_with('-') || text.starts_with('+') ? 1 : 0);
+  const bool not_finite =
+      is_one_of(name, {".inf", ".Inf", ".INF"}) || is_one_of(text, {".nan", ".NaN", ".NAN"});
+  if (is_float_text(text) || not_finite) {
+    reader.error(value.place, what + ": " + describe_value(value) +
+                                  " is no number that JSON can hold; quote it if it is text");
+    return nullptr;
   }
   return value.text;
 }
 
-Json to_json(const YamlValue& value) {
+Json to_json(YamlReader& reader, const YamlValue& value, const std::string& what) {
   switch (value.kind) {
     case YamlValue::Kind::kNull:
       return nullptr;
     case YamlValue::Kind::kScalar:
-      return scalar_json(value);
+      return scalar_json(reader, value, what);
     case YamlValue::Kind::kSequence: {
       Json list = Json::array();
-      for (const YamlValue& item : value.items) list.push_back(to_json(item));
+      for (const YamlValue& item : value.items) list.push_back(to_json(reader, item, what));
       return list;
     }
     case YamlValue::Kind::kMapping: {
       Json object = Json::object();
-      for (const YamlEntry& entry : value.entries) object[entry.key] = to_json(entry.value);
+      for (const YamlEntry& entry : value.entries) {
+        object[entry.key] = to_json(reader, entry.value, what + "." + entry.key);
+      }
       return object;
     }
   }
@@ -137,7 +206,7 @@ void read_command(YamlReader& reader, const YamlValue& stack, const std::string&
   if (argv != nullptr) read_argv(reader, *argv, what + ".command", command);
   if (const YamlValue* options = stack.find("options");
       options != nullptr && reader.mapping_of_names(*options, what + ".options")) {
-    command.options = to_json(*options).dump();
+    command.options = to_json(reader, *options, what + ".options").dump();
   }
   if (const YamlValue* timeout = stack.find("timeout")) {
     read_timeout(reader, *timeout, what + ".timeout", command.timeouts);

@@ -3,6 +3,7 @@
 // The sections of a spec, each read by one function. Private to parse_spec().
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -45,6 +46,14 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
 /// Name of a stack or decomposition: 1 to 48 of a-z, 0-9, '_' and '-'. False notes an error.
 [[nodiscard]] bool check_name(YamlReader& reader, const SourcePlace& place, const std::string& name,
                               std::string_view what);
+
+enum class FileKind : uint8_t { kFile, kFileOrFolder };
+/// Errors: kNotFound (no such file), kInvalidArgument (a folder where a file is expected, a pipe or
+/// device), kIo (it is there but cannot be opened: permissions, say).
+[[nodiscard]] Status check_readable(const std::filesystem::path& path, FileKind kind);
+/// Notes at `value`, which names it, that `path` is no file that can be read.
+void require_file(YamlReader& reader, const YamlValue& value, const std::string& what,
+                  const std::filesystem::path& path);
 
 /// The file `value` names, relative to `folder`.
 [[nodiscard]] std::filesystem::path resolve_path(const std::filesystem::path& folder,

@@ -4,7 +4,6 @@
 // promised: arrivals, sampling and slo.
 #include <array>
 #include <limits>
-#include <system_error>
 
 #include "experiments/spec_sections.h"
 
@@ -48,11 +47,7 @@ ArrivalSpec read_arrival(YamlReader& reader, const YamlValue& value,
   }
   arrivals.kind = ArrivalSpec::Kind::kTrace;
   arrivals.trace = resolve_path(folder, reader.string(*trace, what + ".trace"));
-  std::error_code ignored;
-  if (!trace->text.empty() && !std::filesystem::is_regular_file(arrivals.trace, ignored)) {
-    reader.error(trace->place, what + ".trace: no such file: " + arrivals.trace.string(),
-                 ErrorCode::kNotFound);
-  }
+  require_file(reader, *trace, what + ".trace", arrivals.trace);
   if (const YamlValue* speed = value.find("speed")) {
     arrivals.speed = reader.number(*speed, what + ".speed", kLowestRate, kHighestRate);
   }

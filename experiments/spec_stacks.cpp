@@ -1,9 +1,13 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
 // The sections of a spec that say what runs: models and stacks.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <system_error>
 
@@ -30,11 +34,6 @@ constexpr int64_t kMaxTensorParallel = 64;
 constexpr int64_t kMaxLayers = 1024;
 constexpr size_t kMaxStacks = 64;
 constexpr size_t kMaxNameLength = 48;  ///< Names become parts of cell names and table columns.
-
-bool file_exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 void read_synthetic(YamlReader& reader, const YamlValue& value, const std::string& what,
                     ModelRef& model) {
@@ -81,13 +80,18 @@ void read_model(YamlReader& reader, const YamlValue& value, const std::string& w
   }
 }
 
+/// A model file or directory that is not there is noted with `hint`, and one that is there but
+/// cannot be read without.
 void refuse_missing(YamlReader& reader, const YamlValue& value, const std::string& what,
                     const ModelRef& model, std::string_view hint) {
-  if (model.path.empty() || file_exists(model.path)) return;
+  if (model.path.empty()) return;
+  const Status found = check_readable(model.path, FileKind::kFileOrFolder);
+  if (found) return;
+  const bool missing = found.error().code == ErrorCode::kNotFound;
   const YamlValue* path = value.find("path");
   reader.error(path != nullptr ? path->place : value.place,
-               what + ": no such file: " + model.path.string() + std::string(hint),
-               ErrorCode::kNotFound);
+               what + ": " + found.error().message + std::string(missing ? hint : ""),
+               found.error().code);
 }
 
 /// One value of an axis and what it adds to the stack's name.
@@ -141,8 +145,15 @@ void read_runtime(YamlReader& reader, const YamlValue& value, const std::string&
 /// A share of the device's memory (0.9), or bytes with or without a unit (24GiB). Bytes are as many
 /// as some engine can live with and some machine can have: 1.5 is neither a share nor bytes.
 double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::string& what) {
-  constexpr std::array<std::pair<std::string_view, double>, 5> kUnits = {
-      {{"GiB", 0x1p30}, {"MiB", 0x1p20}, {"GB", 1e9}, {"MB", 1e6}, {"", 1.0}}};
+  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits = {{{"KiB", 0x1p10},
+                                                                          {"MiB", 0x1p20},
+                                                                          {"GiB", 0x1p30},
+                                                                          {"TiB", 0x1p40},
+                                                                          {"kB", 1e3},
+                                                                          {"MB", 1e6},
+                                                                          {"GB", 1e9},
+                                                                          {"TB", 1e12},
+                                                                          {"", 1.0}}};
   constexpr double kLeast = 1e5;
   constexpr double kMost = 1e15;
   const std::string text = reader.string(value, what);
@@ -159,7 +170,8 @@ double read_memory_limit(YamlReader& reader, const YamlValue& value, const std::
   }
   reader.error(value.place, what + ": " + describe_value(value) +
                                 " is no amount of memory; expected a share of the device's such as "
-                                "0.9, or bytes such as 24GiB, from 100 kB to 1 PB");
+                                "0.9, or bytes such as 24GiB (kB, MB, GB, TB, KiB, MiB, GiB, "
+                                "TiB), from 100kB to 1000TB");
   return 0;
 }
 
@@ -339,6 +351,33 @@ std::string StackSpec::parallel() const {
   return text;
 }
 
+Status check_readable(const std::filesystem::path& path, FileKind kind) {
+  const std::string name = path.string();
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    return fail(ErrorCode::kNotFound, "no such file: " + name);
+  }
+  const bool folder = std::filesystem::is_directory(status);
+  if (!error && folder && kind == FileKind::kFile) {
+    return fail(ErrorCode::kInvalidArgument, "this is a folder, expected a file: " + name);
+  }
+  if (!error && !folder && !std::filesystem::is_regular_file(status)) {
+    return fail(ErrorCode::kInvalidArgument, "this is no regular file: " + name);
+  }
+  const int needed = folder ? R_OK | X_OK : R_OK;
+  if (!error && ::access(path.c_str(), needed) == 0) return {};
+  const std::string reason = error ? error.message() : std::strerror(errno);
+  return fail(ErrorCode::kIo, "cannot be opened (" + reason + "): " + name);
+}
+
+void require_file(YamlReader& reader, const YamlValue& value, const std::string& what,
+                  const std::filesystem::path& path) {
+  if (value.text.empty()) return;  // noted when it was read
+  const Status found = check_readable(path, FileKind::kFile);
+  if (!found) reader.error(value.place, what + ": " + found.error().message, found.error().code);
+}
+
 std::filesystem::path resolve_path(const std::filesystem::path& folder, const std::string& value) {
   return (folder / value).lexically_normal();
 }
@@ -363,12 +402,15 @@ void read_models(YamlReader& reader, const YamlValue& root, const std::filesyste
   if (fallback != nullptr) {
     read_model(reader, *fallback, "model_fallback", folder, spec.model_fallback.emplace());
   }
-  const bool model_is_missing = !spec.model.path.empty() && !file_exists(spec.model.path);
-  if (model_is_missing && fallback == nullptr) {
-    refuse_missing(reader, *model, "model", spec.model, "; there is no model_fallback");
-  } else if (model_is_missing) {
+  if (spec.model.path.empty()) return;
+  // A fallback is for a model that is not there, and not for one that this user may not read.
+  const Status found = check_readable(spec.model.path, FileKind::kFileOrFolder);
+  if (found) return;
+  if (fallback != nullptr && found.error().code == ErrorCode::kNotFound) {
     refuse_missing(reader, *fallback, "model_fallback", *spec.model_fallback,
                    "; model is missing too");
+  } else {
+    refuse_missing(reader, *model, "model", spec.model, "; there is no model_fallback");
   }
 }
 

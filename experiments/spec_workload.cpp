@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <system_error>
 
 #include "base/strings.h"
 #include "experiments/spec_sections.h"
@@ -219,11 +218,7 @@ void read_workloads(YamlReader& reader, const YamlValue& root, const std::filesy
   WorkloadSpec base;
   if (const YamlValue* prompts = section->find("prompts")) {
     base.prompts = resolve_path(folder, reader.string(*prompts, "workload.prompts"));
-    std::error_code ignored;
-    if (!prompts->text.empty() && !std::filesystem::is_regular_file(base.prompts, ignored)) {
-      reader.error(prompts->place, "workload.prompts: no such file: " + base.prompts.string(),
-                   ErrorCode::kNotFound);
-    }
+    require_file(reader, *prompts, "workload.prompts", base.prompts);
   }
   base.sampling = read_sampling(reader, *section);
   if (const YamlValue* ignore_eos = section->find("ignore_eos")) {

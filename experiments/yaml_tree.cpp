@@ -41,7 +41,8 @@ class TreeBuilder final : public YAML::EventHandler {
                 const std::string& text) override {
     // The parser says "?" for a plain scalar and "!" for a quoted or block one.
     const bool quoted = tag == "!";
-    const bool null = !quoted && (text == "~" || text == "null" || text.empty());
+    const bool null = !quoted && (text == "~" || text == "null" || text == "Null" ||
+                                  text == "NULL" || text.empty());
     YamlValue value = leaf(null ? YamlValue::Kind::kNull : YamlValue::Kind::kScalar, mark);
     if (!null) value.text = text;
     value.quoted = quoted;

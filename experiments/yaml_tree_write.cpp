@@ -30,10 +30,20 @@ bool is_plain_text(std::string_view text) {
 
 /// Unquoted scalars that are not text (numbers, true, false) keep their own spelling.
 bool is_plain_value(std::string_view text) {
-  if (text == "true" || text == "false") return true;
+  static constexpr std::string_view kBooleans[] = {"true",  "True",  "TRUE",
+                                                   "false", "False", "FALSE"};
+  if (std::find(std::begin(kBooleans), std::end(kBooleans), text) != std::end(kBooleans)) {
+    return true;
+  }
   if (text.empty() || text.size() > 64) return false;
+  if (text.starts_with("0x") || text.starts_with("0o")) {
+    return text.size() > 2 &&
+           text.substr(2).find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+  }
+  const bool fraction = text.size() > 1 && text[0] == '.' && text[1] >= '0' && text[1] <= '9';
   return text.find_first_not_of("0123456789+-.eE") == std::string_view::npos &&
-         text.find_first_of("0123456789") != std::string_view::npos && text.front() != '.' &&
+         text.find_first_of("0123456789") != std::string_view::npos &&
+         (text.front() != '.' || fraction) &&
          !(text.front() == '-' && text.size() > 1 && text[1] == '-');
 }
 

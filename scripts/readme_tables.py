@@ -68,7 +68,7 @@ def stacks(database, experiment):
          milliseconds(row["ttft_ns_median"]),
          f"{row['tokens_per_s']:.1f}",
          optional(row["floor_ratio"], "{:.2f}".format),
-         f"{row['peak_bytes'] / MIB:.0f}",
+         optional(row["peak_bytes"], lambda peak: f"{peak / MIB:.0f}"),
          optional(row["token_agreement"], "{:.1%}".format)]
         for row in rows
     ])

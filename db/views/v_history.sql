@@ -13,7 +13,7 @@ CREATE VIEW v_history (
   ttft_ns_median,       -- ns, submission to first token, median over blocks
   tokens_per_s,         -- output tokens per second, median over blocks
   floor_ratio,          -- ratio, tpot_ns_median / floor of a decode step; 1 = at the floor
-  peak_bytes,           -- bytes of weights, KV and activations at their highest
+  peak_bytes,           -- bytes of weights, KV and activations at their highest; NULL: not told
   token_agreement,      -- ratio of positions whose argmax is that of the baseline
   ns_per_token_median,  -- wall ns / output tokens, median over blocks
   ns_per_token_lo,      -- ns, 95 % interval; NULL = minus infinity
@@ -21,7 +21,7 @@ CREATE VIEW v_history (
   perplexity,           -- on the prompts and the output of the baseline
   max_logit_error,      -- against the baseline, teacher-forced
   trace_dilation,       -- ratio, traced TPOT / timed TPOT
-  weight_bytes,         -- bytes
+  weight_bytes,         -- bytes; NULL: not told
   floor_ns_per_step,    -- ns
   comparison,           -- workload point
   runtime,              -- features, or 'eager'
@@ -38,10 +38,10 @@ CREATE VIEW v_history (
 SELECT run.experiment, cell.name, cell.stack, cell.device, cell.concurrency_total,
        tpot.median, tpot.lo, tpot.hi, ttft.median, rate.median,
        tpot.median / nullif(cell_facts.floor_ns_per_step, 0),
-       cell_facts.peak_bytes, cell_facts.token_agreement,
+       nullif(cell_facts.peak_bytes, 0), cell_facts.token_agreement,
        cost.median, cost.lo, cost.hi,
        cell_facts.perplexity, cell_facts.max_logit_error, cell_facts.trace_dilation,
-       cell_facts.weight_bytes, cell_facts.floor_ns_per_step,
+       nullif(cell_facts.weight_bytes, 0), cell_facts.floor_ns_per_step,
        cell.comparison, cell.runtime, cell.weights, coalesce(cell_facts.linear, cell.linear),
        cell.model, cell.run_id, cell.cell_id, cell.stack_index,
        (SELECT count(*) FROM block WHERE block.cell_id = cell.cell_id),

@@ -14,7 +14,7 @@ CREATE VIEW v_stack_summary (
   ttft_ns_median,       -- ns, submission to first token, median over blocks
   tokens_per_s,         -- output tokens per second, median over blocks
   floor_ratio,          -- ratio, tpot_ns_median / floor of a decode step; 1 = at the floor
-  peak_bytes,           -- bytes of weights, KV and activations at their highest
+  peak_bytes,           -- bytes of weights, KV and activations at their highest; NULL: not told
   token_agreement,      -- ratio of positions whose argmax is that of the baseline
   ns_per_token_median,  -- wall ns / output tokens, median over blocks
   ns_per_token_lo,      -- ns, 95 % interval; NULL = minus infinity
@@ -22,7 +22,7 @@ CREATE VIEW v_stack_summary (
   perplexity,           -- on the prompts and the output of the baseline
   max_logit_error,      -- against the baseline, teacher-forced
   trace_dilation,       -- ratio, traced TPOT / timed TPOT
-  weight_bytes,         -- bytes
+  weight_bytes,         -- bytes; NULL: not told
   floor_ns_per_step,    -- ns
   comparison,           -- workload point
   runtime,              -- features, or 'eager'

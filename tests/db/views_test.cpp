@@ -121,6 +121,13 @@ TEST_F(Views, StackSummaryShowsWhatWasStored) {
                    "0.75|33|32|34|12.5|0.5|1.25|1000|150|dot|done"}));
 }
 
+TEST_F(Views, MemoryThatNobodyToldIsNull) {
+  const auto ids = add_run("exp", {"baseline"});
+  finish_cell(ids[0], 300);
+  ASSERT_TRUE(store_.insert_facts({.cell_id = ids[0], .linear = "x", .floor_ns_per_step = 150}));
+  EXPECT_EQ(rows("SELECT peak_bytes, weight_bytes FROM v_stack_summary"), Lines{"NULL|NULL"});
+}
+
 TEST_F(Views, StackSummaryTakesTheNewestDoneElseTheNewest) {
   const auto first = add_run("exp", {"a", "b", "c"});
   finish_cell(first[0], 100);

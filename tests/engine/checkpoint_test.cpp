@@ -30,6 +30,15 @@ TEST(OpenCheckpoint, ChoosesTheReaderByWhatThePathIs) {
   EXPECT_NE(directory.error().where.find("config.json"), std::string::npos);
 }
 
+TEST(OpenCheckpoint, WhatCannotBeOpenedIsNotCalledMissing) {
+  const TempDir folder;
+  std::filesystem::create_symlink("loop.gguf", folder / "loop.gguf");
+  const auto loop = open_checkpoint({.path = folder / "loop.gguf"});
+  ASSERT_FALSE(loop);
+  EXPECT_EQ(loop.error().code, ErrorCode::kIo);
+  EXPECT_EQ(open_checkpoint({.path = folder / "none.gguf"}).error().code, ErrorCode::kNotFound);
+}
+
 TEST(OpenCheckpoint, RefusesReferencesThatNameNothing) {
   const TempDir dir;
   EXPECT_EQ(code_of({}), ErrorCode::kInvalidArgument);

@@ -73,6 +73,38 @@ TEST(ChildProcess, TheLastLineNeedsNoBreak) {
   EXPECT_FALSE(end->has_value());
 }
 
+TEST(ChildProcess, ItsEndIsNoticedWhileAChildOfItHoldsItsOutput) {
+  ChildProcess child = shell("printf 'a\\nb'; sleep 60 & exit 3");
+  const int64_t begin = now_ns();
+  EXPECT_EQ(line_of(child), "a");
+  EXPECT_EQ(line_of(child), "b");
+  const auto end = child.read_line(soon(), nullptr);
+  ASSERT_TRUE(end) << end.error().to_string();
+  EXPECT_FALSE(end->has_value());
+  EXPECT_LT(now_ns() - begin, 10 * kSecond);
+  EXPECT_EQ(child.end_text(0), "exit code 3");
+}
+
+TEST(ChildProcess, ItsEndIsNoticedWhileAChildOfItGoesOnTalking) {
+  ChildProcess child = shell("(while sleep 0.01; do echo noise; done) & exit 3");
+  const int64_t begin = now_ns();
+  bool ended = false;
+  while (!ended && now_ns() - begin < 10 * kSecond) {
+    const auto line = child.read_line(soon(), nullptr);
+    ASSERT_TRUE(line) << line.error().to_string();
+    ended = !line->has_value();
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(child.end_text(0), "exit code 3");
+}
+
+TEST(ChildProcess, ItsEndIsNoticedWhileAChildOfItHoldsItsInput) {
+  ChildProcess child = shell("exec 3<&0; sleep 60 <&3 & exit 3");
+  const Status written = child.write_line(std::string(1 << 22, 'x'), soon(), nullptr);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message, "it closed its standard input");
+}
+
 TEST(ChildProcess, TimeRunsOut) {
   ChildProcess child = shell("sleep 60");
   const auto line = child.read_line(now_ns() + kSecond / 10, nullptr);

@@ -63,6 +63,18 @@ TEST(CommandEngine, TokensAndTimesOfAPass) {
   EXPECT_EQ(engine->kernel_choice(1), "fake 1 on cpu: linear=none; none 0");
 }
 
+TEST(CommandEngine, MemoryIsWhatWasTold) {
+  const auto peak = [](const char* behave) {
+    const auto engine = start(fake_command(behave));
+    TRIPTYCH_CHECK(engine != nullptr, "it starts");
+    EXPECT_TRUE(engine->generate(three_requests(), nullptr));
+    return engine->memory().peak_bytes();
+  };
+  EXPECT_EQ(peak("tells_no_memory"), 0);
+  EXPECT_EQ(peak("tells_no_peak"), 0) << "weights are not all that it holds";
+  EXPECT_EQ(peak("maps_weights"), 300);
+}
+
 TEST(CommandEngine, AChunkIsDeliveredAtOnce) {
   const auto engine = start(fake_command("ok", {{"tokens", 3}}));
   ASSERT_TRUE(engine);
@@ -177,6 +189,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"segfault", ErrorCode::kIo,
               "(0 of 3 requests done, 2 tokens); it ended with signal 11 (Segmentation fault); its "
               "standard error: about to die"},
+        Wrong{"dies_before_worker", ErrorCode::kIo,
+              "it ended before \"end\" of a pass (0 of 3 requests done, 2 tokens); it ended with "
+              "exit code 7"},
         Wrong{"not_json", ErrorCode::kCorrupt, "\"Loading weights: 42%?[0m\""},
         Wrong{"half_line", ErrorCode::kCorrupt, "\"{\"type\": \"tok\""},
         Wrong{"endless_line", ErrorCode::kCorrupt, "a line of more than 33554432 bytes"},

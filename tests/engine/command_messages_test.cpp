@@ -74,6 +74,9 @@ TEST(CommandMessages, ReadyIsNotBelieved) {
   record["vocab_size"] = 0;
   EXPECT_EQ(parse_ready(record).error().message, "\"vocab_size\" is 0, expected more than 0");
   record = ready_record();
+  record["weight_bytes"] = -1;
+  EXPECT_EQ(parse_ready(record).error().message, "\"weight_bytes\" is -1, expected a size");
+  record = ready_record();
   record["protocol"] = 2;
   EXPECT_EQ(parse_ready(record).error().code, ErrorCode::kUnsupported);
   record = ready_record();

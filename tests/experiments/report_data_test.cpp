@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "base/strings.h"
+#include "base/units.h"
 #include "experiments/report_render.h"
 
 namespace triptych {
@@ -49,6 +50,24 @@ TEST(ReportData, NumbersReadBackAsTheSameDouble) {
     EXPECT_EQ(std::strtod(fields[2].c_str(), nullptr), median);
     EXPECT_EQ(fields[3], "ns");
   }
+}
+
+TEST(ReportData, MemoryThatNobodyToldIsNoNumber) {
+  ReportData data = with_median(1e6);
+  ReportCell& cell = data.comparisons[0].cells[0];
+  cell.row.status = "done";
+  cell.facts.emplace();
+  data.run.memory_bytes = int64_t{7} << 30;
+  const auto json = nlohmann::json::parse(render_report_json(data))["comparisons"][0]["cells"][0];
+  EXPECT_TRUE(json["peak_bytes"].is_null());
+  EXPECT_TRUE(json["weight_bytes"].is_null());
+  EXPECT_NE(render_report_csv(data).find("fact,c=1,full,,peak_bytes,,"), std::string::npos);
+  const std::string untold = render_report(data, ReportFormat::kMarkdown, {});
+  EXPECT_EQ(untold.find("0 B"), std::string::npos) << untold;
+  cell.facts->peak_bytes = 3 << 20;
+  EXPECT_NE(render_report_csv(data).find("fact,c=1,full,,peak_bytes,3145728,"), std::string::npos);
+  EXPECT_NE(render_report(data, ReportFormat::kMarkdown, {}).find(format_bytes(3 << 20)),
+            std::string::npos);
 }
 
 TEST(ReportData, BytesThatAreNoTextDoNotBreakJson) {

@@ -316,6 +316,68 @@ TEST_F(RunnerTest, InterruptDropsTheOpenBlockAndResumeAddsIt) {
   EXPECT_EQ(resume_run(1, options_).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST_F(RunnerTest, AFallbackIsForAModelThatIsNotThere) {
+  std::string yaml(test::kTinySpec);
+  const std::string model = "model: {synthetic: llama-tiny, seed: 1}";
+  const auto with_model = [&](const std::string& name) {
+    const std::string both =
+        "model: " + name + "\nmodel_fallback: {synthetic: llama-tiny, seed: 1}";
+    return folder_.spec(std::string(yaml).replace(yaml.find(model), model.size(), both));
+  };
+  const auto absent = prepare_experiment(with_model("nothing"));
+  ASSERT_TRUE(absent) << absent.error().to_string();
+  EXPECT_TRUE(absent->inputs.model_is_fallback);
+  std::filesystem::create_directory(folder_ / "empty");
+  EXPECT_FALSE(prepare_experiment(with_model("empty"))) << "a directory without a model in it";
+}
+
+/// The working directory while it lives.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& folder)
+      : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+  }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_;
+};
+
+TEST_F(RunnerTest, ARelativeSpecIsResumedFromAnyFolder) {
+  options_.interrupted = &interrupted_;
+  interrupt_at_ = 1 + 4 + 4 * 3 + 2;
+  std::filesystem::create_directory(folder_ / "specs");
+  std::filesystem::copy_file(folder_ / "pool.jsonl", folder_ / "specs/pool.jsonl");
+  std::filesystem::remove(folder_ / "pool.jsonl");
+  folder_.write("specs/tiny.yaml", test::kTinySpec);
+  {
+    const WorkingDirectory inside(folder_ / "");
+    const auto spec = parse_spec("specs/tiny.yaml", {});
+    ASSERT_TRUE(spec) << spec.error().to_string();
+    EXPECT_EQ(run(*spec).end, RunEnd::kInterrupted);
+  }
+  EXPECT_EQ(rows("SELECT count(*) FROM run WHERE spec_path = 'specs/tiny.yaml'"), 1);
+
+  interrupted_ = false;
+  interrupt_at_ = -1;
+  const WorkingDirectory elsewhere("/");
+  std::filesystem::rename(folder_ / "specs", folder_ / "moved");
+  const auto lost = resume_run(std::nullopt, options_);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(lost.error().message.find("started with the spec \"specs/tiny.yaml\""),
+            std::string::npos)
+      << lost.error().message;
+  std::filesystem::rename(folder_ / "moved", folder_ / "specs");
+  const auto resumed = resume_run(std::nullopt, options_);
+  ASSERT_TRUE(resumed) << resumed.error().to_string();
+  EXPECT_EQ(resumed->end, RunEnd::kComplete);
+  EXPECT_EQ(rows("SELECT count(*) FROM block"), 40);
+}
+
 TEST_F(RunnerTest, ALostDeviceFailsOneCellAndResumeMeasuresTheOthers) {
   lose_at_ = 1 + 4 + 4 * 3 + 2;  // the second cell of the fourth block
   const ExperimentSpec spec = folder_.spec();

@@ -46,6 +46,54 @@ TEST(SpecCommand, AnAdapterWithOptions) {
   EXPECT_EQ(stack.runtime_text(), "hf_transformers " + stack.command.options);
 }
 
+TEST(SpecCommand, OptionsAreReadByTheCoreSchemaOfYaml) {
+  const std::string head = "engine: command, adapter: hf_transformers, weights: f16, options: ";
+  const auto options = [&](const std::string& text) {
+    const auto spec = parse(head + text);
+    return spec ? spec->stacks.front().command.options : spec.error().to_string();
+  };
+  EXPECT_EQ(options("{v: [true, True, TRUE, tRue, 'True', yes]}"),
+            R"({"v":[true,true,true,"tRue","True","yes"]})");
+  EXPECT_EQ(options("{v: [false, False, FALSE, \"False\", no]}"),
+            R"({"v":[false,false,false,"False","no"]})");
+  EXPECT_EQ(options("{v: [null, Null, NULL, ~, 'null']}"), R"({"v":[null,null,null,null,"null"]})");
+  EXPECT_EQ(options("{v: [+5, -5, 007, 0x1F, 0o17, 0x, 1_000, 12:30]}"),
+            R"({"v":[5,-5,7,31,15,"0x","1_000","12:30"]})");
+  EXPECT_EQ(options("{v: [+1.5, .5, 2., 1e3, -1E-2, inf, nan, e5, ., '1.5']}"),
+            R"({"v":[1.5,0.5,2.0,1000.0,-0.01,"inf","nan","e5",".","1.5"]})");
+  EXPECT_EQ(options("{v: [9223372036854775807, -9223372036854775808]}"),
+            R"({"v":[9223372036854775807,-9223372036854775808]})");
+  for (const char* text : {"9223372036854775808", "-9223372036854775809", "0x8000000000000000"}) {
+    const std::string error = options("{deep: {seed: " + std::string(text) + "}}");
+    EXPECT_THAT(error, HasSubstr("test.yaml:4:"));
+    EXPECT_THAT(error, HasSubstr("stacks.a.options.deep.seed: \"" + std::string(text) +
+                                 "\" does not fit into 64 bits; quote it if it is text"));
+  }
+  for (const char* text : {"1e999", ".inf", "-.Inf", ".nan"}) {
+    EXPECT_THAT(options("{x: " + std::string(text) + "}"),
+                HasSubstr("stacks.a.options.x: \"" + std::string(text) +
+                          "\" is no number that JSON can hold"));
+  }
+  EXPECT_EQ(options("{v: ['9223372036854775808', '.inf']}"),
+            R"({"v":["9223372036854775808",".inf"]})");
+}
+
+TEST(SpecCommand, OptionsSurviveARewriteOfTheSpec) {
+  const auto first = parse(
+      "engine: command, adapter: hf_transformers, weights: f16, options: {v: [True, FALSE, Null, "
+      "0x1F, 0o17, .5, -.5, +5, 1e3, 'True', '0x1F', '.5', yes]}");
+  ASSERT_TRUE(first) << first.error().to_string();
+  const std::vector<SpecOverride> overrides = {{"experiment", "other"}};
+  const auto rewritten = parse_spec_text(first->text, first->path, overrides);
+  ASSERT_TRUE(rewritten) << rewritten.error().to_string();
+  const auto stored = parse_spec_text(rewritten->text, first->path, {});
+  ASSERT_TRUE(stored) << stored.error().to_string();
+  EXPECT_EQ(stored->experiment, "other");
+  EXPECT_EQ(stored->stacks.front().command.options,
+            R"({"v":[true,false,null,31,15,0.5,-0.5,5,1000.0,"True","0x1F",".5","yes"]})");
+  EXPECT_EQ(stored->stacks.front().command.options, first->stacks.front().command.options);
+}
+
 TEST(SpecCommand, AProgramOfTheUsers) {
   const auto spec = parse("engine: command, command: [python3, mine.py, --fast], weights: f16");
   ASSERT_TRUE(spec) << spec.error().to_string();

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "base/random.h"
 #include "base/strings.h"
 #include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
 
 namespace triptych {
 namespace {
@@ -53,6 +55,67 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     text.replace(at, from.size(), to);
   }
   return text;
+}
+
+TEST(Spec, WhatIsThereButNoReadableFileIsNotCalledMissing) {
+  const TempDir folder;
+  fs::create_directory(folder / "folder");
+  fs::create_symlink("loop", folder / "loop");  // opening fails for every user, root too
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  static_cast<void>(folder.write("pool.jsonl", ""));
+  const auto error_of = [&](const std::string& yaml) {
+    const auto spec = parse_spec_text(yaml, folder / "test.yaml", {});
+    return spec ? Error{ErrorCode::kInvalidArgument, "accepted", ""} : spec.error();
+  };
+  const std::vector<std::pair<std::string, std::string>> workloads = {
+      {"workload: {prompts: PATH, prompt_tokens: 8, output_tokens: 4}\n", "workload.prompts"},
+      {"workload: {prompts: pool.jsonl, prompt_tokens: 8, output_tokens: 4, requests: 2, arrivals: "
+       "{trace: PATH}}\n",
+       "workload.arrivals.trace"}};
+  for (const auto& [workload, key] : workloads) {
+    const Error directory = error_of(whole(replaced(workload, "PATH", "folder")));
+    EXPECT_THAT(
+        directory.message,
+        HasSubstr(key + ": this is a folder, expected a file: " + (folder / "folder").string()));
+    const Error loop = error_of(whole(replaced(workload, "PATH", "loop")));
+    EXPECT_EQ(loop.code, ErrorCode::kIo);
+    EXPECT_THAT(loop.message, HasSubstr(key + ": cannot be opened (Too many levels of symbolic"));
+    EXPECT_THAT(error_of(whole(replaced(workload, "PATH", "pipe"))).message,
+                HasSubstr(key + ": this is no regular file: "));
+    EXPECT_EQ(error_of(whole(replaced(workload, "PATH", "nothing"))).code, ErrorCode::kNotFound);
+  }
+  const std::string rest = std::string(kStacks) + std::string(kWorkload);
+  for (const char* fallback : {"", "model_fallback: {synthetic: llama-tiny}\n"}) {
+    const std::string head = "experiment: test\n" + std::string(fallback);
+    const Error loop = error_of(head + "model: loop\n" + rest);
+    EXPECT_EQ(loop.code, ErrorCode::kIo);
+    EXPECT_THAT(loop.message, HasSubstr("model: cannot be opened (Too many levels of symbolic"));
+    EXPECT_THAT(error_of(head + "model: pipe\n" + rest).message,
+                HasSubstr("model: this is no regular file: "));
+    EXPECT_EQ(error_of(head + "model: folder\n" + rest).message, "accepted");
+  }
+}
+
+TEST(Spec, MemoryLimitsHaveUnits) {
+  const auto limit = [](const std::string& text) {
+    const auto spec =
+        parse(replaced(whole(), "runtime: eager,", "runtime: eager, memory_limit: " + text + ","));
+    return spec ? spec->stacks[0].memory_limit : -1;
+  };
+  EXPECT_EQ(limit("0.5"), 0.5);
+  EXPECT_EQ(limit("100kB"), 1e5);
+  EXPECT_EQ(limit("200KiB"), 200 * 1024.0);
+  EXPECT_EQ(limit("3MB"), 3e6);
+  EXPECT_EQ(limit("3MiB"), 3 * 0x1p20);
+  EXPECT_EQ(limit("1.5GB"), 1.5e9);
+  EXPECT_EQ(limit("24 GiB"), 24 * 0x1p30);
+  EXPECT_EQ(limit("2TB"), 2e12);
+  EXPECT_EQ(limit("2TiB"), 2 * 0x1p40);
+  EXPECT_EQ(limit("1000TB"), 1e15);
+  EXPECT_EQ(limit("2e9"), 2e9);
+  for (const char* text : {"99kB", "1001TB", "24G", "24Gib", "1PB", "24B"}) {
+    EXPECT_EQ(limit(text), -1) << text;
+  }
 }
 
 TEST(Spec, ArrivalsAreWorkloadPointsOfTheirOwn) {

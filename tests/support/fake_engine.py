@@ -60,7 +60,8 @@ class Fake:
              "device": "Imaginary 9" if self.behave == "other_device" else self.device,
              "vocab_size": 7 if self.behave == "other_vocab" else self.vocab,
              "can": self.options.get("can", []), "frameworks": {"none": "0"},
-             "kernels": "linear=none", "weight_bytes": 1000})
+             "kernels": "linear=none",
+             **({} if self.behave == "tells_no_memory" else {"weight_bytes": 1000})})
 
     def generate(self, message):
         self.passes += 1
@@ -77,8 +78,9 @@ class Fake:
             self.group(requests[first:first + clients])
         if self.behave == "no_end":
             sys.exit(0)
+        peak = {"tells_no_memory": {}, "tells_no_peak": {}, "maps_weights": {"peak_bytes": 300}}
         say({"type": "end", "pass": number + 1 if self.behave == "other_pass" else number,
-             "ns": time.monotonic_ns(), "peak_bytes": 3000})
+             "ns": time.monotonic_ns(), **peak.get(self.behave, {"peak_bytes": 3000})})
         if self.behave == "after_end":
             say({"type": "tokens", "ns": time.monotonic_ns(), "of": [[0, 0, 1]]})
 
@@ -122,6 +124,9 @@ class Fake:
         if self.behave == "segfault":
             print("about to die", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
+        if self.behave == "dies_before_worker":
+            subprocess.Popen(["sleep", "60"])  # holds standard output
+            os._exit(7)
         if self.behave == "silence":
             time.sleep(60)
         if self.behave == "not_json":
