@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/cuda_check.h"
 #include "kernels/common/cuda_handles.h"
 #include "kernels/cost.h"
 #include "kernels/device_info.h"
@@ -57,6 +58,14 @@ class Bench {
   double copy_ = 0;
   double f16_ = 0;  // flop/s of a large cuBLASLt product
 };
+
+template <class V>
+DeviceBuffer<V> upload(const std::vector<V>& values) {
+  DeviceBuffer<V> buffer(values.size());
+  TRIPTYCH_CUDA_CHECK(
+      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
+  return buffer;
+}
 
 using Case = void (*)(Bench&);
 /// Adds a case to those that the program runs; the value is of no use.

@@ -27,14 +27,6 @@ constexpr int64_t kKvHeads = 8;
 constexpr int64_t kHeadDim = 128;
 constexpr int64_t kTokenElements = kKvHeads * kHeadDim;
 
-template <class V>
-DeviceBuffer<V> upload(const std::vector<V>& values) {
-  DeviceBuffer<V> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
-
 // `sets` layers of a batch of sequences of one length; keys, values and queries are cut from the
 // pool. A set has its own pages in a scattered order.
 class Batch {

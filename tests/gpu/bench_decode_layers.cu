@@ -13,30 +13,12 @@
 #include "kernels/cuda/stream_linear.h"
 #include "kernels/rope.h"
 #include "tests/gpu/bench.h"
+#include "tests/gpu/llama_8b.h"
 
 namespace triptych::bench {
 namespace {
 
-constexpr int64_t kHidden = 4096;
-constexpr int64_t kIntermediate = 14336;
-constexpr int64_t kQueryHeads = 32;
-constexpr int64_t kKvHeads = 8;
-constexpr int64_t kHeadDim = 128;
-constexpr int64_t kQkv = (kQueryHeads + 2 * kKvHeads) * kHeadDim;
-constexpr int64_t kVocab = 128256;
-constexpr int64_t kLayers = 32;
-constexpr int64_t kPageSize = 16;
-constexpr float kEps = 1e-5f;
-// Of the norm: small, so that the residual stays far from the largest f16 over all repeats.
-constexpr float kGain = 0.02f;
-
-template <class V>
-DeviceBuffer<V> upload(const std::vector<V>& values) {
-  DeviceBuffer<V> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
+using namespace llama_8b;  // NOLINT: sizes only
 
 /// Hands out parts of the pool from its start.
 class Carver {

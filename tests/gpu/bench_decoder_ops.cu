@@ -24,14 +24,6 @@ constexpr int64_t kHeadDim = 128;
 constexpr int64_t kQkv = (kQHeads + 2 * kKvHeads) * kHeadDim;
 constexpr int64_t kPageSize = 16;
 
-template <class T>
-DeviceBuffer<T> upload(const std::vector<T>& values) {
-  DeviceBuffer<T> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
-
 std::string shape(int64_t rows, int64_t columns) {
   return str_format("[%lld, %lld]", static_cast<long long>(rows), static_cast<long long>(columns));
 }
