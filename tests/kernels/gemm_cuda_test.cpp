@@ -2,36 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/gemm.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "base/random.h"
 #include "kernels/common/cuda_handles.h"
+#include "tests/support/device_numbers.h"
 #include "tests/support/gpu_test.h"
 
 namespace triptych {
 namespace {
-
-template <class T>
-std::vector<T> random_values(uint64_t seed, int64_t count) {
-  std::vector<T> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = T(static_cast<float>(random_normal(seed, i)));
-  }
-  return values;
-}
-
-template <class T>
-DeviceBuffer<T> to_device(const std::vector<T>& values) {
-  DeviceBuffer<T> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
 
 template <class T>
 class GemmCuda : public GpuTest {};
@@ -45,9 +26,9 @@ TYPED_TEST(GemmCuda, MatchesDoublePrecisionWithStridesAndAccumulation) {
   using T = TypeParam;
   constexpr int64_t kM = 5, kN = 24, kK = 72, kXStride = 80, kYStride = 32;
   const double unit = std::is_same_v<T, __half> ? 0x1p-11 : 0x1p-8;
-  const auto x = random_values<T>(1, kM * kXStride);
-  const auto w = random_values<T>(2, kN * kK);
-  const auto y = random_values<T>(3, kM * kYStride);
+  const auto x = random_numbers<T>(1, kM * kXStride, 0.0, 1.0);
+  const auto w = random_numbers<T>(2, kN * kK, 0.0, 1.0);
+  const auto y = random_numbers<T>(3, kM * kYStride, 0.0, 1.0);
   const auto device_x = to_device(x);
   const auto device_w = to_device(w);
   Gemm gemm;

@@ -144,7 +144,7 @@ TYPED_TEST(StreamLinear, AddsToTheResidual) {
   using T = TypeParam;
   const Layer<T> layer(200, 320, false);
   const auto sums = layer.sums();
-  const auto residual = random_values<T>(7, kMaxStreamRows * layer.n, 0.0, 20.0);
+  const auto residual = random_numbers<T>(7, kMaxStreamRows * layer.n, 0.0, 20.0);
   for (const StreamWeight<T>& w : this->variants(layer)) {
     for (const int64_t m : {1, 7, 8, 9, 16}) {
       const auto y = to_device(residual);
@@ -250,7 +250,7 @@ TYPED_TEST(StreamLinear, QkvRotatesAndAppends) {
     SCOPED_TRACE(testing::Message() << shape.num_q_heads << " heads of " << shape.head_dim);
     const QkvCase<T> c(shape);
     const auto sums = c.layer.sums();
-    const auto before = random_values<T>(13, c.cache_size(), 0.0, 1.0);
+    const auto before = random_numbers<T>(13, c.cache_size(), 0.0, 1.0);
     for (const StreamWeight<T>& w : this->variants(c.layer)) {
       for (const int64_t m : {1, 2, 8, 13, 16}) {
         c.run_and_check(w, m, sums, before, this->stream_.get());
@@ -266,7 +266,7 @@ TYPED_TEST(StreamLinear, OverlappedLaunchesGiveTheSameBits) {
   using T = TypeParam;
   constexpr int64_t kHidden = 512;
   const auto deviation = [](int64_t k) { return 1.0 / std::sqrt(static_cast<double>(k)); };
-  const auto small = random_values<T>(21, kMaxStreamRows * kHidden, 0.0, 1.0);
+  const auto small = random_numbers<T>(21, kMaxStreamRows * kHidden, 0.0, 1.0);
   for (const int64_t intermediate : {2048, 14336}) {
     const Layer<T> up(2 * intermediate, kHidden, true, deviation(kHidden));
     const Layer<T> down(kHidden, intermediate, false, deviation(intermediate));

@@ -30,9 +30,9 @@ struct Layer {
         k(columns),
         x_rows(num_x_rows),
         normed(with_norm),
-        w(random_values<T>(1, n * k, 0.0, deviation)),
-        x(random_values<T>(2, x_rows * k, 0.1, 1.5)),
-        norm(random_values<T>(3, k, 1.0, 0.3)),
+        w(random_numbers<T>(1, n * k, 0.0, deviation)),
+        x(random_numbers<T>(2, x_rows * k, 0.1, 1.5)),
+        norm(random_numbers<T>(3, k, 1.0, 0.3)),
         device_w(to_device(w)),
         device_x(to_device(x)),
         device_norm(to_device(norm)),
@@ -60,8 +60,8 @@ struct Layer {
   }
   /// The sum before it is rounded: [x_rows, n]. Its f32 additions err by 2^-24 of what has come
   /// together each; 2^-19 of the sum of magnitudes covers chains of 32 of them. Each element of a
-  /// normed input is rounded to T on its own, up to kRounding of it: the errors of the terms are
-  /// independent, and a sum of them beyond six standard deviations does not happen.
+  /// normed input is rounded to T on its own, up to its unit roundoff of it: the errors of the
+  /// terms are independent, and a sum of them beyond six standard deviations does not happen.
   [[nodiscard]] std::vector<Expected> sums() const {
     std::vector<Expected> all(static_cast<size_t>(x_rows * n));
     std::vector<double> weights(w.size());
@@ -77,7 +77,8 @@ struct Layer {
           squares += term * term;
         }
         all[static_cast<size_t>(row * n + r)] = {
-            sum, 0x1.0p-19 * magnitude + (normed ? 6 * kRounding<T> * std::sqrt(squares / 3) : 0)};
+            sum,
+            0x1.0p-19 * magnitude + (normed ? 6 * Rounding<T>::kUnit * std::sqrt(squares / 3) : 0)};
       }
     }
     return all;

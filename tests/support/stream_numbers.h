@@ -3,59 +3,27 @@
 // Numbers of the tests of kernels/cuda/stream_linear.h: on both sides, and how near they must be.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
-#include "base/random.h"
 #include "kernels/common/cuda_check.h"
-#include "kernels/common/cuda_handles.h"
+#include "tests/support/device_numbers.h"
 
 namespace triptych {
 
 template <class T>
 T from_double(double v) {
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(static_cast<float>(v));
-  if constexpr (!std::is_same_v<T, __half>) return __float2bfloat16_rn(static_cast<float>(v));
+  return Rounding<T>::from(static_cast<float>(v));
 }
 template <class T>
 double to_double(T v) {
-  return static_cast<double>(static_cast<float>(v));
+  return static_cast<double>(Rounding<T>::to(v));
 }
-/// Unit roundoff.
-template <class T>
-constexpr double kRounding = std::is_same_v<T, __half> ? 0x1.0p-11 : 0x1.0p-8;
 
-template <class T>
-std::vector<T> random_values(uint64_t seed, int64_t count, double mean, double deviation) {
-  std::vector<T> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = from_double<T>(mean + deviation * random_normal(seed, i));
-  }
-  return values;
-}
-template <class T>
-DeviceBuffer<T> to_device(const std::vector<T>& values) {
-  DeviceBuffer<T> buffer(values.size());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(buffer.data(), values.data(), buffer.size_bytes(), cudaMemcpyHostToDevice));
-  return buffer;
-}
-template <class T>
-std::vector<T> to_host(const DeviceBuffer<T>& buffer) {
-  std::vector<T> values(buffer.size());
-  TRIPTYCH_CUDA_CHECK(cudaDeviceSynchronize());
-  TRIPTYCH_CUDA_CHECK(
-      cudaMemcpy(values.data(), buffer.data(), buffer.size_bytes(), cudaMemcpyDeviceToHost));
-  return values;
-}
 /// Every element NaN: what a kernel leaves out shows.
 template <class T>
 DeviceBuffer<T> poisoned(int64_t count) {
@@ -77,7 +45,7 @@ struct Expected {
 
 template <class T>
 double tolerance_of(Expected want) {
-  return want.tolerance + kRounding<T> * std::abs(want.value) + 0x1.0p-24;
+  return want.tolerance + Rounding<T>::kUnit * std::abs(want.value) + 0x1.0p-24;
 }
 template <class T>
 void expect_near(T got, Expected want, const std::string& where) {

@@ -34,7 +34,7 @@ struct QkvCase {
   explicit QkvCase(const QkvShape& s, bool normed = true, int64_t rows = kMaxStreamRows)
       : shape(s),
         layer((s.num_q_heads + 2 * s.num_kv_heads) * s.head_dim, s.k, normed, 1.0, rows),
-        bias(random_values<T>(11, layer.n, 0.0, 3.0)) {
+        bias(random_numbers<T>(11, layer.n, 0.0, 3.0)) {
     for (int32_t row = 0; row < layer.x_rows; ++row) {
       positions.push_back((row * 37 + 5) % static_cast<int32_t>(kStride * s.page_size));
       // The others belong to four sequences, each at a position of its own.
