@@ -70,6 +70,15 @@ __device__ inline void copy_box(uint32_t shared, const CUtensorMap* map, int x, 
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
+/// The same of a four-dimensional map.
+__device__ inline void copy_box(uint32_t shared, const CUtensorMap* map, int x, int y, int z, int w,
+                                uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2,%3,%4,%5}], [%6], %7;" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "l"(policy)
+      : "memory");
+}
 /// Brings the map itself near, so that the first box does not wait for it.
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_split(const Params<
     const T* q = p.args.q + sequence * p.args.q_stride + head0 * p.dim;
     decode::attend<T, kDim, kHeads, kStages<kDim>>(
         p, tiles, ring, q, shared_address(shared + L::kQueriesAt), state, [] {});
+    __syncwarp();  // all lanes have read the last tile, over which the sums go
     state.store(reinterpret_cast<float*>(memory), L::kPartialStride, warp_sums + warp * kHeads,
                 p.group);
   }

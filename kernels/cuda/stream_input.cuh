@@ -28,7 +28,7 @@ class XPlace {
     }
   }
   __device__ int offset() const { return shape_->x + slot_ * shape_->x_slot_bytes; }
-  /// Barriers: the rows as they are have come; x can be multiplied; it has been.
+  /// Barriers: the rows as they are have come, before the norm; x can be multiplied; it has been.
   __device__ uint32_t raw() const { return barrier(0); }
   __device__ uint32_t ready() const { return barrier(1); }
   __device__ uint32_t free() const { return barrier(2); }
@@ -107,8 +107,6 @@ class Input {
         clear_past_end(chunk, place);
         arrive_as_warp(place.ready(), warp_ == 0 ? chunk_bytes(chunk) : 0);
         start_rows(chunk, place, place.ready());
-        if (thread_ == 0)
-          arrive_at_barrier(place.raw());  // each use of a place is one of its phases
       }
     } else {
       bring_normed(place, first);

@@ -4,7 +4,6 @@
 // before and after the product in a decoder layer happens in the same kernel.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -31,8 +30,7 @@ struct StreamWeight {
   const T* data = nullptr;
   int64_t n = 0;
   int64_t k = 0;
-  CUtensorMap map = {};  ///< Describes `data` to the copy engine of sm_90.
-  bool has_map = false;  ///< Whether the kernels of sm_90 run; without, those of every device do.
+  bool tma = false;  ///< Whether the kernels of sm_90 run; otherwise those of every device do.
 };
 /// For the current device. Errors: kUnsupported naming the requirement: k a multiple of 64, n of 8,
 /// data aligned to 16 bytes.

@@ -45,17 +45,6 @@ Unexpected unsupported(const char* what, int64_t value) {
               str_format("stream_linear: %s, not %lld", what, static_cast<long long>(value)));
 }
 
-// A box is 8 rows of one piece.
-template <class T>
-Status make_map(StreamWeight<T>& w) {
-  const Result<CUtensorMap> map =
-      make_matrix_map(w.data, w.n, w.k, kGroupRows, kStreamUnitColumns / kStreamSwizzleColumns);
-  if (!map.has_value()) return Unexpected{map.error()};
-  w.map = *map;
-  w.has_map = true;
-  return {};
-}
-
 template <class T>
 Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
   if (w == nullptr || w->data == nullptr) {
@@ -64,7 +53,7 @@ Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
   if (input.m < 1 || input.m > kMaxWideStreamRows) {
     return unsupported("m must be 1 to 32", input.m);
   }
-  if (input.m > kMaxStreamRows && (!w->has_map || input.norm != nullptr)) {
+  if (input.m > kMaxStreamRows && (!w->tma || input.norm != nullptr)) {
     return unsupported("m must be 1 to 16 with a norm and on devices other than sm_90", input.m);
   }
   if (input.x == nullptr || !is_aligned(input.x) || !is_aligned(input.norm)) {
@@ -105,8 +94,8 @@ void launch(const StreamOp<T>& op, StreamEpilogue epilogue, const StreamWeight<T
             LaunchOrder order, cudaStream_t stream) {
   if (op.m > kMaxStreamRows) {
     launch_stream_wide_sm90a(op, epilogue, order, stream);
-  } else if (w.has_map) {
-    launch_stream_sm90a(op, epilogue, w.map, order, stream);
+  } else if (w.tma) {
+    launch_stream_sm90a(op, epilogue, order, stream);
   } else {
     launch_stream_general(op, epilogue, order, stream);
   }
@@ -136,8 +125,10 @@ Result<StreamWeight<T>> make_stream_weight(const T* data, int64_t n, int64_t k) 
   const Architecture arch = current_architecture();
   if (arch.major < 8) return unsupported("compute capability must be 8 or more", arch.major);
   if (arch.major == 9 && arch.minor == 0) {
-    const Status mapped = make_map(w);
-    if (!mapped.has_value()) return Unexpected{mapped.error()};
+    // Launches make the maps of their tiles: here it shows whether the driver can.
+    const Result<CUtensorMap> map = make_tile_map(data, n, k, kGroupRows, 1);
+    if (!map.has_value()) return Unexpected{map.error()};
+    w.tma = true;
   }
   return w;
 }
@@ -228,7 +219,7 @@ std::string_view stream_linear_name(const StreamWeight<T>& w, int64_t m) {
   if (m > kMaxStreamRows) {
     return kF16 ? "stream_linear_wide_f16_sm90a" : "stream_linear_wide_bf16_sm90a";
   }
-  if (w.has_map) return kF16 ? "stream_linear_f16_sm90a" : "stream_linear_bf16_sm90a";
+  if (w.tma) return kF16 ? "stream_linear_f16_sm90a" : "stream_linear_bf16_sm90a";
   return kF16 ? "stream_linear_f16_general" : "stream_linear_bf16_general";
 }
 

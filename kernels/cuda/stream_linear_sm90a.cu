@@ -13,6 +13,7 @@
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/shared_limit.h"
 #include "kernels/cuda/stream_input.cuh"
+#include "kernels/cuda/stream_maps.h"
 
 namespace triptych {
 namespace {
@@ -27,15 +28,15 @@ struct TileSums {
   float of[kColumnTiles][2][4] = {};  // two chains of products, half as long
 };
 
-// acc += one piece of w (16 rows) times x.  w: two boxes of 8 rows, in columns of 64 that are
-// swizzled: the 16 bytes with number c of row r lie at c ^ (r % 8).  x: address of the row that
-// this lane loads in each column tile.
+// acc += one piece of w (16 rows) times x.  w: 16 rows of 64 columns after another, swizzled: the
+// 16 bytes with number c of row r lie at c ^ (r % 8).  x: address of the row that this lane loads
+// in each column tile.
 template <class T, int kColumnTiles>
 __device__ void multiply_unit(TileSums<kColumnTiles>& acc, uint32_t w,
                               const uint32_t (&x)[kColumnTiles], int lane) {
   const int row = lane % 8;
   const int quarter = lane / 8;  // which of the four matrices of a load this lane addresses
-  const uint32_t w_row = w + quarter % 2 * kBoxBytes + row * 128;
+  const uint32_t w_row = w + quarter % 2 * kAtomBytes + row * 128;
 #pragma unroll
   for (int c = 0; c < kStreamUnitColumns / kStreamSwizzleColumns; ++c) {
 #pragma unroll
@@ -44,7 +45,7 @@ __device__ void multiply_unit(TileSums<kColumnTiles>& acc, uint32_t w,
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         const int vector = half * 4 + s * 2 + quarter / 2;
-        load_matrices(a[s], w_row + c * kAtomBytes + ((vector ^ row) << 4));
+        load_matrices(a[s], w_row + c * 2 * kAtomBytes + ((vector ^ row) << 4));
       }
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
@@ -282,11 +283,14 @@ int num_multiprocessors() {
 }  // namespace
 
 template <class T>
-void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const CUtensorMap& map,
-                         LaunchOrder order, cudaStream_t stream) {
+void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
+                         cudaStream_t stream) {
   const int blocks = std::min(num_multiprocessors(), op.tiles.count);
+  const Result<CUtensorMap> map =
+      make_tile_map(op.w, op.n, op.k, op.tiles.second, kStreamUnitColumns / kStreamSwizzleColumns);
+  TRIPTYCH_CHECK(map.has_value(), map.error().message);
   const StreamLaunch<T> launch = {
-      map, op, epilogue,
+      *map, op, epilogue,
       make_stream_shape(op.m, op.k, stream_shape::ceil_div(op.tiles.count, blocks))};
   const bool few = op.m <= kColumnTile;
   const auto kernel = few ? stream_kernel<T, 1> : stream_kernel<T, 2>;
@@ -298,9 +302,9 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const C
                                     1, launch));
 }
 
-template void launch_stream_sm90a(const StreamOp<__half>&, StreamEpilogue, const CUtensorMap&,
-                                  LaunchOrder, cudaStream_t);
-template void launch_stream_sm90a(const StreamOp<__nv_bfloat16>&, StreamEpilogue,
-                                  const CUtensorMap&, LaunchOrder, cudaStream_t);
+template void launch_stream_sm90a(const StreamOp<__half>&, StreamEpilogue, LaunchOrder,
+                                  cudaStream_t);
+template void launch_stream_sm90a(const StreamOp<__nv_bfloat16>&, StreamEpilogue, LaunchOrder,
+                                  cudaStream_t);
 
 }  // namespace triptych

@@ -19,4 +19,12 @@ template <class T>
 [[nodiscard]] Result<CUtensorMap> make_matrix_map(const T* data, int64_t rows, int64_t k,
                                                   int box_rows, int box_groups);
 
+/// The same memory as {64 columns, rows, 2 halves, k / 64}: a box is a tile of the streaming
+/// kernel, 8 rows and the 8 rows `second` rows further, which come together. In a box the 16 rows
+/// lie like those of make_matrix_map. `second` is 8, or the distance of the rows of a pair
+/// (StreamTiles).
+template <class T>
+[[nodiscard]] Result<CUtensorMap> make_tile_map(const T* data, int64_t rows, int64_t k, int second,
+                                                int box_groups);
+
 }  // namespace triptych

@@ -3,7 +3,6 @@
 // What the kernels behind kernels/cuda/stream_linear.h are told, the same for every device.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -57,10 +56,10 @@ struct StreamOp {
   const float* inv_freq = nullptr;
 };
 
-/// Requires sm_90 exactly and a map made by make_stream_weight.
+/// Requires sm_90 exactly.
 template <class T>
-void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, const CUtensorMap& map,
-                         LaunchOrder order, cudaStream_t stream);
+void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
+                         cudaStream_t stream);
 
 /// Runs on every device that is compiled for.
 template <class T>

@@ -16,7 +16,6 @@ inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kWarps = kStreamWarps + kFinishWarps;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kFinishThreads = kFinishWarps * kWarp;
-inline constexpr int kBoxBytes = kStreamUnitBytes / 2;  // 8 rows
 
 template <class T>
 struct StreamLaunch {
@@ -133,8 +132,7 @@ class Ring {
       const int row = stream_tile_row(tiles, block_tile(cursor_.tile()));
       const int chunk = cursor_.unit() * (kStreamUnitColumns / kStreamSwizzleColumns);
       arrive_and_expect(barrier, kStreamUnitBytes);
-      copy_box(to, &launch_.map, 0, row, chunk, barrier, policy_);
-      copy_box(to + kBoxBytes, &launch_.map, 0, row + tiles.second, chunk, barrier, policy_);
+      copy_box(to, &launch_.map, 0, row, 0, chunk, barrier, policy_);
     }
     cursor_.next();
   }

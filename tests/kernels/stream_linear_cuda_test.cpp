@@ -34,9 +34,9 @@ class StreamLinear : public GpuTest {
   /// The variants that this device can run, as weights of the layer.
   static std::vector<StreamWeight<T>> variants(const Layer<T>& layer) {
     std::vector<StreamWeight<T>> all = {layer.weight};
-    if (layer.weight.has_map) {
+    if (layer.weight.tma) {
       all.push_back(layer.weight);
-      all.back().has_map = false;
+      all.back().tma = false;
     }
     return all;
   }
@@ -180,7 +180,7 @@ TYPED_TEST(StreamLinear, ARowDoesNotDependOnTheOthers) {
         const auto nine = this->run_linear(layer, w, 9, row);
         EXPECT_TRUE(same_bits(row_of(nine, 8), row_of(sixteen, row + 8)))
             << "[" << n << ", " << k << "] row " << row << " among nine";
-        EXPECT_TRUE(same_bits(row_of(eight, row), row_of(sixteen, row)) || !w.has_map)
+        EXPECT_TRUE(same_bits(row_of(eight, row), row_of(sixteen, row)) || !w.tma)
             << "[" << n << ", " << k << "] row " << row << " among sixteen";
         EXPECT_TRUE(row >= 5 || same_bits(row_of(five, row), row_of(eight, row)))
             << "[" << n << ", " << k << "] row " << row << " among five";
@@ -328,7 +328,7 @@ TYPED_TEST(StreamLinear, SaysWhatItCannotDo) {
   linear.input.norm = memory.data();
   EXPECT_NE(reason(stream_linear_supports(linear)).find("with a norm"), std::string::npos);
   StreamWeight<T> general = w;
-  general.has_map = false;
+  general.tma = false;
   linear.input.norm = nullptr;
   linear.w = &general;
   EXPECT_NE(reason(stream_linear_supports(linear))

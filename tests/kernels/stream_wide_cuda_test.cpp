@@ -33,7 +33,7 @@ class StreamWide : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     const DeviceBuffer<T> memory(64 * 8);
-    if (!make_stream_weight<T>(memory.data(), 8, 64).value().has_map) {
+    if (!make_stream_weight<T>(memory.data(), 8, 64).value().tma) {
       GTEST_SKIP() << "more than 16 rows are for sm_90";
     }
     stream_ = make_stream();
