@@ -24,6 +24,7 @@ sample|kernels_cuda_test|SampleCuda/0.SmallCasesOfOneBlockARow
 clusters|kernels_cuda_test|SampleCuda/0.SmallCasesOfClusters
 attention|kernels_cuda_test|AttentionCuda/*.SmallCasesOfEveryKernel
 stream|kernels_cuda_test|StreamLinear/*.SmallShapes*
+wide|kernels_cuda_test|StreamWide/*.EveryNumberOfRows
 rows|kernels_cuda_test|DecoderOpsCuda/*:-*SwigluOfExtremes*
 heads|kernels_cuda_test|HeadOpsCuda/*
 rms_norm|kernels_cuda_test|RmsNormCuda/*

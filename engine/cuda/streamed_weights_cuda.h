@@ -48,7 +48,7 @@ class StreamedWeights {
     if (!made) return streamed;
     streamed.weight = *std::move(made);
     // What is required of the other operands is alignment, and that of any matrix will do.
-    for (const int64_t rows : {kMaxStreamRows, kMaxWideStreamRows}) {
+    for (const int64_t rows : {kMaxNarrowStreamRows, kMaxStreamRows, kMaxWideStreamRows}) {
       StreamLinearArgs<T> args{
           .input = {data, rows, nullptr, 0.0f}, .w = &*streamed.weight, .y = data};
       if (stream_linear_supports(args)) streamed.max_rows = rows;

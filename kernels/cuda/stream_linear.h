@@ -17,10 +17,13 @@
 
 namespace triptych {
 
-/// Most rows of x that these kernels take on every device and with a norm.
+/// Most rows of x that one tensor-core product takes: as many with a norm on sm_90. For more of
+/// them launch_rms_norm (kernels/rms_norm.h) makes the norm before; with
+/// LaunchOrder::kOverlapPrevious the weights come in beside it.
+inline constexpr int64_t kMaxNarrowStreamRows = 8;
+/// Most rows of x that every device takes, with a norm on others than sm_90, too.
 inline constexpr int64_t kMaxStreamRows = 16;
-/// Most rows of x as it is on sm_90. launch_rms_norm (kernels/rms_norm.h) makes the norm before;
-/// with LaunchOrder::kOverlapPrevious the weights come in beside it.
+/// Most rows of x as it is on sm_90.
 inline constexpr int64_t kMaxWideStreamRows = 32;
 
 /// A row-major weight matrix [n, k] of T on the device, prepared for streaming. Keeps no memory:
@@ -43,7 +46,8 @@ template <class T>
 template <class T>
 struct StreamInput {
   const T* x = nullptr;     ///< [m, k], back to back, aligned to 16 bytes.
-  int64_t m = 0;            ///< 1 to kMaxStreamRows; without a norm, on sm_90, kMaxWideStreamRows.
+  int64_t m = 0;            ///< 1 to kMaxStreamRows; on sm_90 to kMaxNarrowStreamRows with a norm,
+                            ///< to kMaxWideStreamRows without.
   const T* norm = nullptr;  ///< [k]; null: x as it is.
   float eps = 0.0f;
 };
@@ -96,8 +100,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Status stream_gate_up_supports(const StreamGateUpArgs<T>& args);
 
-/// Sums in f32. Their order depends on k and on whether m is above 16, without sm_90 also above 8:
-/// a row's result does not depend on the other rows there. Throw DeviceError if the launch fails.
+/// Sums in f32. Their order depends on k and on whether m is above kMaxNarrowStreamRows: a row's
+/// result does not depend on the other rows there. Throw DeviceError if the launch fails.
 template <class T>
 void launch_stream_linear(const StreamLinearArgs<T>& args, cudaStream_t stream);
 template <class T>

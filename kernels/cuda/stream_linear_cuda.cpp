@@ -53,8 +53,11 @@ Status input_supported(const StreamInput<T>& input, const StreamWeight<T>* w) {
   if (input.m < 1 || input.m > kMaxWideStreamRows) {
     return unsupported("m must be 1 to 32", input.m);
   }
-  if (input.m > kMaxStreamRows && (!w->tma || input.norm != nullptr)) {
-    return unsupported("m must be 1 to 16 with a norm and on devices other than sm_90", input.m);
+  if (!w->tma && input.m > kMaxStreamRows) {
+    return unsupported("m must be 1 to 16 on devices other than sm_90", input.m);
+  }
+  if (w->tma && input.norm != nullptr && input.m > kMaxNarrowStreamRows) {
+    return unsupported("m must be 1 to 8 with a norm on sm_90", input.m);
   }
   if (input.x == nullptr || !is_aligned(input.x) || !is_aligned(input.norm)) {
     return fail(ErrorCode::kUnsupported,
@@ -92,12 +95,12 @@ StreamTiles split_tiles(int64_t n, int64_t half) {
 template <class T>
 void launch(const StreamOp<T>& op, StreamEpilogue epilogue, const StreamWeight<T>& w,
             LaunchOrder order, cudaStream_t stream) {
-  if (op.m > kMaxStreamRows) {
-    launch_stream_wide_sm90a(op, epilogue, order, stream);
-  } else if (w.tma) {
-    launch_stream_sm90a(op, epilogue, order, stream);
-  } else {
+  if (!w.tma) {
     launch_stream_general(op, epilogue, order, stream);
+  } else if (op.m > kMaxNarrowStreamRows) {
+    launch_stream_wide_sm90a(op, epilogue, order, stream);
+  } else {
+    launch_stream_sm90a(op, epilogue, order, stream);
   }
 }
 
@@ -216,11 +219,11 @@ void launch_stream_gate_up(const StreamGateUpArgs<T>& args, cudaStream_t stream)
 template <class T>
 std::string_view stream_linear_name(const StreamWeight<T>& w, int64_t m) {
   constexpr bool kF16 = std::is_same_v<T, __half>;
-  if (m > kMaxStreamRows) {
-    return kF16 ? "stream_linear_wide_f16_sm90a" : "stream_linear_wide_bf16_sm90a";
+  if (!w.tma) return kF16 ? "stream_linear_f16_general" : "stream_linear_bf16_general";
+  if (m <= kMaxNarrowStreamRows) {
+    return kF16 ? "stream_linear_f16_sm90a" : "stream_linear_bf16_sm90a";
   }
-  if (w.tma) return kF16 ? "stream_linear_f16_sm90a" : "stream_linear_bf16_sm90a";
-  return kF16 ? "stream_linear_f16_general" : "stream_linear_bf16_general";
+  return kF16 ? "stream_linear_wide_f16_sm90a" : "stream_linear_wide_bf16_sm90a";
 }
 
 KernelCost stream_linear_cost(int64_t m, int64_t n, int64_t k, int64_t y_columns,

@@ -13,6 +13,7 @@
 #include "kernels/common/mma.cuh"
 #include "kernels/cuda/shared_limit.h"
 #include "kernels/cuda/stream_input.cuh"
+#include "kernels/cuda/stream_linear.h"
 #include "kernels/cuda/stream_maps.h"
 
 namespace triptych {
@@ -20,20 +21,16 @@ namespace {
 
 using namespace stream;  // NOLINT: the parts of this kernel
 
-constexpr int kColumnTile = 8;    // rows of x in one tensor-core product
 constexpr int kAtomBytes = 1024;  // 8 rows of 64 columns
 
-template <int kColumnTiles>
 struct TileSums {
-  float of[kColumnTiles][2][4] = {};  // two chains of products, half as long
+  float of[2][4] = {};  // two chains of products, half as long
 };
 
 // acc += one piece of w (16 rows) times x.  w: 16 rows of 64 columns after another, swizzled: the
-// 16 bytes with number c of row r lie at c ^ (r % 8).  x: address of the row that this lane loads
-// in each column tile.
-template <class T, int kColumnTiles>
-__device__ void multiply_unit(TileSums<kColumnTiles>& acc, uint32_t w,
-                              const uint32_t (&x)[kColumnTiles], int lane) {
+// 16 bytes with number c of row r lie at c ^ (r % 8).  x: address of the row that this lane loads.
+template <class T>
+__device__ void multiply_unit(TileSums& acc, uint32_t w, uint32_t x, int lane) {
   const int row = lane % 8;
   const int quarter = lane / 8;  // which of the four matrices of a load this lane addresses
   const uint32_t w_row = w + quarter % 2 * kAtomBytes + row * 128;
@@ -47,13 +44,10 @@ __device__ void multiply_unit(TileSums<kColumnTiles>& acc, uint32_t w,
         const int vector = half * 4 + s * 2 + quarter / 2;
         load_matrices(a[s], w_row + c * 2 * kAtomBytes + ((vector ^ row) << 4));
       }
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-        uint32_t b[4];
-        load_matrices(b, x[j] + c * 128 + half * 64);
-        mma_m16n8k16<T>(acc.of[j][0], a[0][0], a[0][1], a[0][2], a[0][3], b[0], b[1]);
-        mma_m16n8k16<T>(acc.of[j][1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
-      }
+      uint32_t b[4];
+      load_matrices(b, x + c * 128 + half * 64);
+      mma_m16n8k16<T>(acc.of[0], a[0][0], a[0][1], a[0][2], a[0][3], b[0], b[1]);
+      mma_m16n8k16<T>(acc.of[1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
     }
   }
 }
@@ -99,34 +93,25 @@ class SumsPlace {
   uint32_t use_ = 0;
 };
 
-template <int kColumnTiles>
-__device__ void store_sums(const TileSums<kColumnTiles>& acc, float* sums, int m, int lane) {
+__device__ void store_sums(const TileSums& acc, float* sums, int m, int lane) {
   const int row = lane / 4;
 #pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int column = j * kColumnTile + lane % 4 * 2 + i % 2;
-      if (column >= m) continue;
-      sums[column * kStreamSumStride + row + i / 2 * kStreamTilePairs] =
-          acc.of[j][0][i] + acc.of[j][1][i];
-    }
+  for (int i = 0; i < 4; ++i) {
+    const int column = lane % 4 * 2 + i % 2;
+    if (column >= m) continue;
+    sums[column * kStreamSumStride + row + i / 2 * kStreamTilePairs] = acc.of[0][i] + acc.of[1][i];
   }
 }
 
 // Reads nothing that an earlier kernel wrote but through x.
-template <class T, int kColumnTiles>
+template <class T>
 __device__ void stream_tiles(const StreamLaunch<T>& a, Ring<T>& ring, unsigned char* memory,
                              uint32_t shared, int warp, int lane) {
   const StreamShape& shape = a.shape;
   const int m = a.op.m;
   const int tiles = block_tiles(a.op.tiles);
-  int x_row[kColumnTiles];
-#pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-    const int row = min(j * kColumnTile + lane % 8, m - 1);  // rows past m: never stored
-    x_row[j] = row * kStreamChunkStride + lane / 8 * 16;
-  }
+  // Rows past m: never stored.
+  const int x_row = min(lane % 8, m - 1) * kStreamChunkStride + lane / 8 * 16;
   XPlace first_x(shape, shared);
   SumsPlace place(shape, shared);
   for (int tile = 0, units_before = 0; tile < tiles;
@@ -134,20 +119,16 @@ __device__ void stream_tiles(const StreamLaunch<T>& a, Ring<T>& ring, unsigned c
     const int group = min(shape.together, tiles - tile);
     const int slice = slice_of_warp(warp, units_before);
     XPlace x = first_x;
-    TileSums<kColumnTiles> acc[kStreamTilesTogether];
+    TileSums acc[kStreamTilesTogether];
 #pragma unroll 1
     for (int chunk = 0; chunk < shape.chunks; ++chunk, x.next()) {
       wait_for_barrier(x.ready(), x.parity());
       if (chunk * kStreamWarps + slice < shape.units) {
-        uint32_t x_unit[kColumnTiles];
-#pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j) {
-          x_unit[j] = shared + x.offset() + x_row[j] + slice * kStreamUnitColumns * 2;
-        }
+        const uint32_t x_unit = shared + x.offset() + x_row + slice * kStreamUnitColumns * 2;
 #pragma unroll
         for (int t = 0; t < kStreamTilesTogether; ++t) {
           if (t >= group) break;
-          multiply_unit<T, kColumnTiles>(acc[t], ring.wait(), x_unit, lane);
+          multiply_unit<T>(acc[t], ring.wait(), x_unit, lane);
           ring.release();
         }
       }
@@ -242,7 +223,7 @@ __device__ void finish_tiles(const StreamLaunch<T>& a, unsigned char* memory, ui
   }
 }
 
-template <class T, int kColumnTiles>
+template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     stream_kernel(const __grid_constant__ StreamLaunch<T> a) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -253,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp < kStreamWarps) {
     Ring<T> ring(a, warp, lane, shared);
     __syncthreads();
-    stream_tiles<T, kColumnTiles>(a, ring, memory, shared, warp, lane);
+    stream_tiles<T>(a, ring, memory, shared, warp, lane);
     return;
   }
   const int thread = static_cast<int>(threadIdx.x) - kStreamWarps * kWarp;
@@ -263,12 +244,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     publish_barriers();
   }
   __syncthreads();
-  if constexpr (kColumnTiles > 1) {
-    finish_tiles<T, 16>(a, memory, shared, thread);
-  } else if (a.op.m == 1) {
+  if (a.op.m == 1) {
     finish_tiles<T, 1>(a, memory, shared, thread);
   } else {
-    finish_tiles<T, 8>(a, memory, shared, thread);
+    finish_tiles<T, int{kMaxNarrowStreamRows}>(a, memory, shared, thread);
   }
 }
 
@@ -292,12 +271,11 @@ void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchO
   const StreamLaunch<T> launch = {
       *map, op, epilogue,
       make_stream_shape(op.m, op.k, stream_shape::ceil_div(op.tiles.count, blocks))};
-  const bool few = op.m <= kColumnTile;
-  const auto kernel = few ? stream_kernel<T, 1> : stream_kernel<T, 2>;
-  static SharedLimit limits[2];
-  TRIPTYCH_CUDA_CHECK(limits[few ? 0 : 1].raise(reinterpret_cast<const void*>(kernel),
-                                                int{stream_shape::kMaxShared}));
-  TRIPTYCH_CUDA_CHECK(launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+  constexpr auto kKernel = stream_kernel<T>;
+  static SharedLimit limit;
+  TRIPTYCH_CUDA_CHECK(
+      limit.raise(reinterpret_cast<const void*>(kKernel), int{stream_shape::kMaxShared}));
+  TRIPTYCH_CUDA_CHECK(launch_kernel(kKernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                                     static_cast<size_t>(launch.shape.shared_bytes), stream, order,
                                     1, launch));
 }

@@ -56,7 +56,7 @@ struct StreamOp {
   const float* inv_freq = nullptr;
 };
 
-/// Requires sm_90 exactly.
+/// Requires sm_90 exactly and m up to kMaxNarrowStreamRows.
 template <class T>
 void launch_stream_sm90a(const StreamOp<T>& op, StreamEpilogue epilogue, LaunchOrder order,
                          cudaStream_t stream);

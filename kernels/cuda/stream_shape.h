@@ -111,7 +111,7 @@ constexpr StreamShape make_stream_shape(int64_t m, int64_t k, int64_t tiles) {
   s.x_slot_bytes = static_cast<int32_t>(sizes.x_slot);
   s.slots = static_cast<int32_t>(sizes.slots);
   s.slot_bytes = static_cast<int32_t>(sizes.slot);
-  s.finish_warps = m <= 4 ? 1 : m <= 8 ? 2 : 4;
+  s.finish_warps = m <= 4 ? 1 : 2;
   s.finish_groups = std::min(kFinishWarps / s.finish_warps, s.slots);
   s.x = static_cast<int32_t>(s.stages * kStageBytes);
   s.sums = s.x + static_cast<int32_t>(x_slots * sizes.x_slot);

@@ -204,7 +204,7 @@ class WideExchange {
       : op_(launch.op),
         epilogue_(launch.epilogue),
         shape_(launch.shape),
-        rows_(kWideRows / launch.shape.ranks),
+        rows_((launch.op.m + launch.shape.ranks - 1) / launch.shape.ranks),
         rank_(place.rank),
         uses_(place.tiles),
         sums_(reinterpret_cast<float*>(memory + launch.shape.sums)),

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/stream_linear.h"
+#include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "tests/gpu/bench.h"
 #include "tests/gpu/llama_8b.h"
@@ -49,6 +50,7 @@ class Step {
       : m_(m),
         context_(context),
         hidden_(m * kHidden),
+        normed_(m * kHidden),
         q_(m * kHidden),
         attended_(m * kHidden),
         act_(m * kIntermediate),
@@ -104,25 +106,41 @@ class Step {
 
   void run(cudaStream_t stream) const {
     constexpr LaunchOrder kOverlap = LaunchOrder::kOverlapPrevious;
-    const StreamInput<__half> normed = {hidden_.data(), m_, norm_.data(), kEps};
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& w = layer(i);
-      launch_stream_qkv(qkv_args(i), stream);
+      const LaunchOrder order = i == 0 ? LaunchOrder::kAfterPrevious : kOverlap;
+      const StreamInput<__half> in = norm(order, stream);
+      launch_stream_qkv(qkv_args(i, in, in.norm == nullptr ? kOverlap : order), stream);
       if (context_ > 0) launch_decode_attention(attention_args(i), stream);
       launch_stream_linear(
           StreamLinearArgs<__half>{{attended_.data(), m_}, &w.o, hidden_.data(), true, kOverlap},
           stream);
-      launch_stream_gate_up(StreamGateUpArgs<__half>{normed, &w.gate_up, act_.data(), kOverlap},
-                            stream);
+      launch_stream_gate_up(
+          StreamGateUpArgs<__half>{norm(kOverlap, stream), &w.gate_up, act_.data(), kOverlap},
+          stream);
       launch_stream_linear(
           StreamLinearArgs<__half>{{act_.data(), m_}, &w.down, hidden_.data(), true, kOverlap},
           stream);
     }
-    launch_stream_linear(StreamLinearArgs<__half>{normed, &head_, logits_.data(), false, kOverlap},
-                         stream);
+    launch_stream_linear(
+        StreamLinearArgs<__half>{norm(kOverlap, stream), &head_, logits_.data(), false, kOverlap},
+        stream);
   }
 
  private:
+  // Input of a product that takes the norm of the residual, or whose norm is made before it.
+  StreamInput<__half> norm(LaunchOrder order, cudaStream_t stream) const {
+    if (m_ <= kMaxNarrowStreamRows) return {hidden_.data(), m_, norm_.data(), kEps};
+    RmsNormArgs<__half> args;
+    args.x = hidden_.data();
+    args.weight = norm_.data();
+    args.y = normed_.data();
+    args.num_tokens = m_;
+    args.hidden_size = kHidden;
+    args.eps = kEps;
+    launch_rms_norm(args, stream, order);
+    return {normed_.data(), m_};
+  }
   static StreamWeight<__half> weight(const __half* data, int64_t n, int64_t k) {
     return make_stream_weight<__half>(data, n, k).value();
   }
@@ -140,9 +158,10 @@ class Step {
     kv.head_dim = kHeadDim;
     return kv;
   }
-  [[nodiscard]] StreamQkvArgs<__half> qkv_args(int64_t i) const {
+  [[nodiscard]] StreamQkvArgs<__half> qkv_args(int64_t i, const StreamInput<__half>& input,
+                                               LaunchOrder order) const {
     StreamQkvArgs<__half> args;
-    args.input = {hidden_.data(), m_, norm_.data(), kEps};
+    args.input = input;
     args.w = &layer(i).qkv;
     args.q_out = q_.data();
     args.kv = view(i);
@@ -150,7 +169,7 @@ class Step {
     args.positions = positions_.data();
     args.row_sequences = sequences_.data();
     args.inv_freq = inv_freq_.data();
-    args.order = i == 0 ? LaunchOrder::kAfterPrevious : LaunchOrder::kOverlapPrevious;
+    args.order = order;
     return args;
   }
   [[nodiscard]] AttentionArgs<__half> attention_args(int64_t i) const {
@@ -172,7 +191,7 @@ class Step {
   }
 
   int64_t m_, context_, kv_elements_ = 0, page_stride_ = 0;
-  DeviceBuffer<__half> hidden_, q_, attended_, act_, logits_, norm_;
+  DeviceBuffer<__half> hidden_, normed_, q_, attended_, act_, logits_, norm_;
   DeviceBuffer<float> inv_freq_;
   DeviceBuffer<std::byte> workspace_;
   DeviceBuffer<int32_t> positions_, sequences_, lengths_, table_;
@@ -183,8 +202,8 @@ class Step {
 
 TRIPTYCH_BENCH(decode_layers) {
   constexpr int64_t kCases[][2] = {// sequences, context
-                                   {1, 0},   {1, 512}, {1, 2048}, {1, 4096}, {4, 0},
-                                   {4, 512}, {8, 0},   {8, 512},  {16, 0},   {16, 512}};
+                                   {1, 0}, {1, 512}, {1, 2048}, {1, 4096}, {4, 0},   {4, 512},
+                                   {8, 0}, {8, 512}, {16, 0},   {16, 512}, {32, 512}};
   for (const auto& [m, context] : kCases) {
     const Step step(bench, m, context);
     bench.row("decode layers",

@@ -179,7 +179,7 @@ TRIPTYCH_BENCH(stream_linear) {
         };
       };
       const std::string text = text_of(shape, m);
-      if (m <= kMaxStreamRows && shape.kind != Kind::kResidual) {
+      if (m <= kMaxNarrowStreamRows && shape.kind != Kind::kResidual) {
         bench.row("stream_linear of a norm", text, cost_of(shape, m), sets,
                   call(true, LaunchOrder::kAfterPrevious));
         bench.row("stream_linear of a norm, ov.", text, cost_of(shape, m), sets,
@@ -236,7 +236,7 @@ TRIPTYCH_BENCH(stream_linear_step) {
         return first ? LaunchOrder::kAfterPrevious : others;
       };
       for (const bool inside : {true, false}) {
-        if (inside && m > kMaxStreamRows) continue;
+        if (inside && m > kMaxNarrowStreamRows) continue;
         const auto product = [&](const Shape& shape, const StreamWeight<__half>& w, bool first,
                                  cudaStream_t stream) {
           operands.run(shape, w, m, inside, order(first && inside), stream);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of up to 32 rows of input as it is. Those with a norm are in
 // stream_linear_cuda_test.cpp.
+#include "kernels/cuda/stream_wide.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +15,6 @@
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/stream_linear.h"
 #include "kernels/cuda/stream_maps.h"
-#include "kernels/cuda/stream_wide.h"
 #include "kernels/cuda/stream_wide_shape.h"
 #include "tests/support/gpu_test.h"
 #include "tests/support/stream_layer.h"
@@ -23,8 +24,8 @@ namespace triptych {
 namespace {
 
 constexpr int64_t kRows = kMaxWideStreamRows;
-/// The first and last of each bucket, and some between.
-constexpr int64_t kSomeRows[] = {17, 24, 31, 32};
+/// The fewest and the most, and some between.
+constexpr int64_t kSomeRows[] = {9, 16, 17, 24, 31, 32};
 
 template <class T>
 class StreamWide : public GpuTest {
@@ -34,7 +35,7 @@ class StreamWide : public GpuTest {
     if (IsSkipped() || HasFatalFailure()) return;
     const DeviceBuffer<T> memory(64 * 8);
     if (!make_stream_weight<T>(memory.data(), 8, 64).value().tma) {
-      GTEST_SKIP() << "more than 16 rows are for sm_90";
+      GTEST_SKIP() << "these kernels are for sm_90";
     }
     stream_ = make_stream();
   }
@@ -43,19 +44,7 @@ class StreamWide : public GpuTest {
     const StreamLinearArgs<T> args{
         .input = layer.input(m, first_row), .w = &layer.weight, .y = y.data()};
     EXPECT_TRUE(stream_linear_supports(args).has_value());
-    if (m > kMaxStreamRows) {
-      launch_stream_linear(args, stream_.get());
-    } else {  // where other kernels are chosen
-      StreamOp<T> op;
-      op.x = args.input.x;
-      op.m = static_cast<int32_t>(m);
-      op.n = static_cast<int32_t>(layer.n);
-      op.k = static_cast<int32_t>(layer.k);
-      op.w = layer.weight.data;
-      op.y = y.data();
-      launch_stream_wide_sm90a(op, StreamEpilogue::kLinear, LaunchOrder::kAfterPrevious,
-                               stream_.get());
-    }
+    launch_stream_linear(args, stream_.get());
     return to_host(y);
   }
   Stream stream_;
@@ -70,7 +59,7 @@ TYPED_TEST(StreamWide, EveryNumberOfRows) {
     SCOPED_TRACE(testing::Message() << "[" << n << ", " << k << "]");
     const Layer<T> layer(n, k, false, 1.0, kRows);
     const auto want = layer.sums();
-    for (int64_t m = kMaxStreamRows + 1; m <= kRows; ++m) {
+    for (int64_t m = kMaxNarrowStreamRows + 1; m <= kRows; ++m) {
       expect_sums(this->run_linear(layer, m), want, m, n);
       if (testing::Test::HasFailure()) return;
     }
@@ -115,7 +104,7 @@ TYPED_TEST(StreamWide, AddsToTheResidual) {
 TYPED_TEST(StreamWide, ARowDoesNotDependOnTheOthers) {
   using T = TypeParam;
   const int64_t shapes[][2] = {{136, 320}, {2200, 576}, {264, 4096}, {200, 14336}};
-  constexpr int64_t kFew = kMaxStreamRows + 1;
+  constexpr int64_t kFew = kMaxNarrowStreamRows + 1;
   for (const auto& [n, k] : shapes) {
     const Layer<T> layer(n, k, false, 1.0, kRows);
     const auto all = this->run_linear(layer, kRows);
@@ -183,7 +172,7 @@ TYPED_TEST(StreamWide, OverlappedLaunchesGiveTheSameBits) {
   for (const int64_t intermediate : {2048, 14336}) {
     const Layer<T> up(2 * intermediate, kHidden, false, deviation(kHidden));
     const Layer<T> down(kHidden, intermediate, false, deviation(intermediate));
-    for (const int64_t m : {17, 32}) {
+    for (const int64_t m : {9, 32}) {
       SCOPED_TRACE(testing::Message() << "intermediate " << intermediate << " m " << m);
       std::vector<T> results[2];
       for (const LaunchOrder order : {LaunchOrder::kAfterPrevious, LaunchOrder::kOverlapPrevious}) {

@@ -44,6 +44,10 @@ struct Layer {
             .norm = normed ? device_norm.data() : nullptr,
             .eps = kStreamEps};
   }
+  /// Most rows that `variant` of the weight takes, 16 of them at most.
+  [[nodiscard]] int64_t max_rows(const StreamWeight<T>& variant) const {
+    return variant.tma && normed ? kMaxNarrowStreamRows : kMaxStreamRows;
+  }
   [[nodiscard]] std::vector<double> input_row(int64_t row) const {
     std::vector<double> values(static_cast<size_t>(k));
     double squares = 0;
