@@ -61,7 +61,10 @@ int go_on(int64_t run_id, const RunOptions& options, CliStreams streams) {
   if (options.quiet) args.emplace_back("--quiet");
   streams.out.flush();
   streams.err.flush();
-  return report_error(restart_program(std::move(args)), ErrorSubject::kInput, streams);
+  Error error = restart_program(std::move(args));
+  error.message += "\ncontinue with: triptych resume --run " + std::to_string(run_id) +
+                   db_option(options.database);
+  return report_error(error, ErrorSubject::kInput, streams);
 }
 
 int finish(const Result<RunOutcome>& outcome, const RunOptions& options, CliStreams streams) {

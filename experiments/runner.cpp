@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 #include <utility>
 
 #include "base/hash.h"
@@ -261,7 +262,7 @@ class Runner {
 
   /// Whatever stops it, the run says that it can go on, and how.
   Result<RunOutcome> execute(const db::RunRow& run, std::vector<Work> works) {
-    Result<RunOutcome> outcome = measure_works(run, std::move(works));
+    Result<RunOutcome> outcome = measure_works_in_memory(run, std::move(works));
     if (outcome && outcome->end != RunEnd::kInterrupted) return outcome;
     // What refuses this, a full disk, may be what stopped the run; then the next program marks it.
     static_cast<void>(store_.mark_interrupted());
@@ -269,6 +270,15 @@ class Runner {
     Error error = outcome.error();
     error.message += "\n" + how_to_go_on(run);
     return Unexpected{std::move(error)};
+  }
+
+  /// What an engine takes is its cell's matter; this is about rows, requests and weights.
+  Result<RunOutcome> measure_works_in_memory(const db::RunRow& run, std::vector<Work> works) {
+    try {
+      return measure_works(run, std::move(works));
+    } catch (const std::bad_alloc&) {
+      return fail(ErrorCode::kOutOfMemory, "out of memory");
+    }
   }
 
   Result<RunOutcome> measure_works(db::RunRow run, std::vector<Work> works) {
