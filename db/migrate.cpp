@@ -17,6 +17,7 @@
 #include "db/migrations/0002_serving.sql.h"
 #include "db/migrations/0003_device_wait.sql.h"
 #include "db/migrations/0004_host_work.sql.h"
+#include "db/migrations/0005_interrupted.sql.h"
 #include "db/schema.sql.h"
 #include "db/views/v_blocks.sql.h"
 #include "db/views/v_decomposition.sql.h"
@@ -43,7 +44,8 @@ constexpr std::array kViews = {
 
 // From version 2 on; version 1 is the first there is.
 constexpr std::array kMigrations = {Migration{2, k0002ServingSql}, Migration{3, k0003DeviceWaitSql},
-                                    Migration{4, k0004HostWorkSql}};
+                                    Migration{4, k0004HostWorkSql},
+                                    Migration{5, k0005InterruptedSql}};
 
 std::string path_of(const Connection& connection) {
   const char* path = sqlite3_db_filename(connection.handle(), "main");

@@ -13,7 +13,7 @@
 
 namespace triptych::db {
 
-inline constexpr int64_t kSchemaVersion = 4;           ///< PRAGMA user_version of schema.sql.
+inline constexpr int64_t kSchemaVersion = 5;           ///< PRAGMA user_version of schema.sql.
 inline constexpr int64_t kApplicationId = 0x54726970;  ///< PRAGMA application_id: "Trip".
 
 /// Statements that lead from version `to - 1` to version `to`.

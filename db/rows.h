@@ -37,6 +37,12 @@ struct RunRow {
   std::string gpu_driver{};
   double read_bytes_per_s = 0;  ///< Measured at the start of the run.
   double f32_flops_per_s = 0;
+  bool interrupted = false;  ///< It is "running", but its program has ended.
+
+  /// What people are told: `status`, or "interrupted".
+  [[nodiscard]] std::string state() const {
+    return status == "running" && interrupted ? "interrupted" : status;
+  }
 };
 
 /// One stack at one workload point. Every axis that could confound a comparison is a column.

@@ -33,6 +33,7 @@ void for_each_field(R& r, Visit&& visit) {
   visit("gpu_driver", r.gpu_driver);
   visit("read_bytes_per_s", r.read_bytes_per_s);
   visit("f32_flops_per_s", r.f32_flops_per_s);
+  visit("interrupted", r.interrupted);
 }
 
 template <Is<CellRow> R, class Visit>

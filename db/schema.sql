@@ -5,7 +5,7 @@
 -- natural logarithm; utc is text as 2026-01-31T12:34:56Z. Views (db/views) are the stable
 -- interface: tables may change from version to version.
 PRAGMA application_id = 0x54726970;  -- "Trip": tells this file from other SQLite databases
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 CREATE TABLE run (
   run_id            INTEGER PRIMARY KEY,
@@ -31,7 +31,8 @@ CREATE TABLE run (
   gpu_name          TEXT NOT NULL,     -- '' without a GPU
   gpu_driver        TEXT NOT NULL,     -- '' without a GPU
   read_bytes_per_s  REAL NOT NULL,     -- bytes/s, measured at the start; 0 = not measured
-  f32_flops_per_s   REAL NOT NULL      -- flop/s of the device (f16 products on CUDA), measured at the start; 0 = not measured
+  f32_flops_per_s   REAL NOT NULL,     -- flop/s of the device (f16 products on CUDA), measured at the start; 0 = not measured
+  interrupted       INTEGER NOT NULL DEFAULT 0 CHECK (interrupted IN (0, 1))  -- 1: 'running', but its program has ended
 ) STRICT;
 CREATE INDEX run_by_experiment ON run (experiment, run_id);
 

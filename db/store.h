@@ -35,6 +35,11 @@ class Store {
   [[nodiscard]] Status insert_run(RunRow& run, std::span<CellRow> cells);
   [[nodiscard]] Status finish_run(int64_t run_id, std::string_view status,
                                   std::string_view finished_utc);
+  /// Every run that is "running" is also interrupted. Only while its lock says that no program
+  /// measures into this database.
+  [[nodiscard]] Status mark_interrupted();
+  /// A run that was interrupted goes on.
+  [[nodiscard]] Status set_running(int64_t run_id);
   [[nodiscard]] Status set_ceilings(int64_t run_id, double read_bytes_per_s,
                                     double f32_flops_per_s);
   [[nodiscard]] Status set_cell_status(int64_t cell_id, std::string_view status,
@@ -77,6 +82,8 @@ class Store {
     std::vector<bool> numeric;  ///< Column holds numbers only (for alignment and JSON).
   };
   [[nodiscard]] Result<Table> query(std::string_view sql) const;
+  /// Whether reads are of a copy in memory, because the file has an older schema.
+  [[nodiscard]] bool is_copy() const;
   /// Names of the views, the stable interface: v_stack_summary, v_decomposition, ...
   [[nodiscard]] Result<std::vector<std::string>> view_names() const;
 

@@ -252,6 +252,11 @@ Result<Store::Table> Store::query(std::string_view sql) const {
   return table;
 }
 
+bool Store::is_copy() const {
+  const char* path = sqlite3_db_filename(connection_.handle(), "main");
+  return path == nullptr || *path == '\0';
+}
+
 Result<std::vector<std::string>> Store::view_names() const {
   TRIPTYCH_TRY(
       Statement select,

@@ -156,6 +156,18 @@ Status Store::finish_run(int64_t run_id, std::string_view status, std::string_vi
   return update_one(connection_, update, "run", run_id);
 }
 
+Status Store::mark_interrupted() {
+  return connection_.execute(
+      "UPDATE run SET interrupted = 1 WHERE status = 'running' AND interrupted = 0");
+}
+
+Status Store::set_running(int64_t run_id) {
+  TRIPTYCH_TRY(Statement update,
+               connection_.prepare("UPDATE run SET interrupted = 0 WHERE run_id = ?"));
+  update.bind(1, run_id);
+  return update_one(connection_, update, "run", run_id);
+}
+
 Status Store::set_ceilings(int64_t run_id, double read_bytes_per_s, double f32_flops_per_s) {
   TRIPTYCH_TRY(Statement update,
                connection_.prepare("UPDATE run SET read_bytes_per_s = ?, f32_flops_per_s = ? "

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -29,6 +30,26 @@ namespace {
 
 constexpr int64_t kPollNs = 100'000'000;  // how late an interrupt or its end may be noticed
 constexpr size_t kTailBytes = 2000;
+
+// Groups of the children that run, for a handler that ends the program; 0 = a free place.
+constexpr size_t kMaxGroups = 256;  // more than the stacks of any spec
+std::array<std::atomic<pid_t>, kMaxGroups> g_groups;
+static_assert(std::atomic<pid_t>::is_always_lock_free, "read by a signal handler");
+
+void enlist_group(pid_t pid) {
+  for (std::atomic<pid_t>& group : g_groups) {
+    pid_t free = 0;
+    if (group.compare_exchange_strong(free, pid)) return;
+  }
+}
+
+/// Before the leader is reaped: until then its number is nobody else's.
+void delist_group(pid_t pid) {
+  for (std::atomic<pid_t>& group : g_groups) {
+    pid_t expected = pid;
+    if (group.compare_exchange_strong(expected, 0)) return;
+  }
+}
 
 /// A descriptor that is closed on every way out unless it is released.
 class Fd {
@@ -110,6 +131,12 @@ Status launch_error(const std::array<int, 2>& message, const ChildCommand& comma
 
 }  // namespace
 
+void kill_child_groups() noexcept {
+  for (const std::atomic<pid_t>& group : g_groups) {
+    if (const pid_t pid = group.load(); pid > 0) ::kill(-pid, SIGKILL);
+  }
+}
+
 Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {
   TRIPTYCH_CHECK(!command.argv.empty(), "a command has a program");
   std::array<int, 2> in = {-1, -1};
@@ -144,6 +171,7 @@ Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {
   const pid_t pid = ::fork();
   if (pid < 0) return system_error("fork");
   if (pid == 0) launch.run();
+  enlist_group(pid);
   ::setpgid(pid, pid);  // whoever comes first; the group must exist before it is signalled
   report_child.reset(-1);
 
@@ -326,6 +354,7 @@ void ChildProcess::kill() {
   signal_group(SIGKILL);
   constexpr int64_t kDeathNs = 10'000'000'000;  // a process in a driver call may take seconds
   static_cast<void>(wait_end(kDeathNs));
+  delist_group(pid_);
   static_cast<void>(::waitpid(pid_, nullptr, WNOHANG));
   if (in_ >= 0) ::close(std::exchange(in_, -1));
   pid_ = -1;

@@ -89,4 +89,8 @@ class ChildProcess {
   int64_t lines_read_ = 0;
 };
 
+/// SIGKILL to the group of every ChildProcess, for a signal handler that ends the program: takes no
+/// lock, allocates nothing and reaps nobody.
+void kill_child_groups() noexcept;
+
 }  // namespace triptych

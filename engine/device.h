@@ -20,6 +20,10 @@ namespace triptych {
 /// missing and what would help.
 [[nodiscard]] Status check_device(const ModelWeights& weights, const EngineOptions& options);
 
+/// Whether the CUDA kernels know the type of every matrix, whatever the device: a plan may be made
+/// where there is none. Errors: kUnsupported with the type and the weights.
+[[nodiscard]] Status check_cuda_types(const ModelWeights& weights);
+
 /// Operations of options.device; `pool` is for what its host does. Keeps references to `weights`
 /// and `pool`. Throws std::bad_alloc and DeviceError.
 [[nodiscard]] std::unique_ptr<Ops> make_ops(const ModelWeights& weights,

@@ -3,14 +3,18 @@
 #include "engine/synthetic_directory.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <vector>
 
@@ -42,16 +46,18 @@ struct Shard {
   int64_t bytes = 0;
 };
 
-/// The folder under a name of its own until it is complete; gone again if it never is.
+/// The folder under a name of its own until it is complete; gone again if it never is. Locked while
+/// its writer lives, so that what a killed one has left can be told from what is being written.
 class Staging {
  public:
   explicit Staging(const fs::path& target) : target_(target) {
-    path_ = target.parent_path() /
-            ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
+    prefix_ = "." + target.filename().string() + ".partial-";
+    path_ = target.parent_path() / (prefix_ + std::to_string(::getpid()));
   }
   ~Staging() {
     std::error_code ignored;  // a destructor has nobody to tell
     if (made_) fs::remove_all(path_, ignored);
+    if (lock_ >= 0) ::close(lock_);
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -59,10 +65,12 @@ class Staging {
   [[nodiscard]] const fs::path& path() const { return path_; }
 
   Status make() {
+    remove_abandoned();
     std::error_code error;
     made_ = fs::create_directory(path_, error);
-    if (made_) return {};
-    return fail(ErrorCode::kIo, error ? error.message() : "exists already", path_.string());
+    if (!made_) return fail(ErrorCode::kIo, error ? error.message() : "exists already", path_);
+    lock_ = lock(path_);  // where the file system has no such locks nothing is taken for abandoned
+    return {};
   }
 
   Status give_name() {
@@ -76,9 +84,38 @@ class Staging {
   }
 
  private:
+  /// A descriptor that holds the lock of a folder, or -1.
+  static int lock(const fs::path& folder) {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    ::close(fd);
+    return -1;
+  }
+
+  /// Folders of writers of this target that were killed. A writer that has made its folder and not
+  /// locked it yet is known by its process.
+  void remove_abandoned() const {
+    std::error_code ignored;  // what cannot be removed hinders nobody
+    for (const auto& entry : fs::directory_iterator(target_.parent_path(), ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with(prefix_)) continue;
+      pid_t writer = 0;
+      const char* const end = name.data() + name.size();
+      const auto [stop, error] = std::from_chars(name.data() + prefix_.size(), end, writer);
+      if (error != std::errc() || stop != end || writer <= 0) continue;
+      const bool gone = writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH);
+      const int fd = gone ? lock(entry.path()) : -1;
+      if (fd < 0) continue;
+      fs::remove_all(entry.path(), ignored);
+      ::close(fd);
+    }
+  }
+
   fs::path target_;
+  std::string prefix_;
   fs::path path_;
   bool made_ = false;
+  int lock_ = -1;
 };
 
 /// In double: the sizes are the user's, and their product may not fit 64 bits.
@@ -154,6 +191,83 @@ std::string shard_header(const Shard& shard, DType dtype) {
   return bytes + text;
 }
 
+/// One of the files beside the weights.
+struct SmallFile {
+  std::string name;
+  std::string text;
+};
+
+SmallFile json_file(const char* name, const Json& json) { return {name, json.dump(2) + "\n"}; }
+
+SmallFile index_file(const std::vector<Shard>& shards) {
+  Json map = Json::object();
+  int64_t bytes = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    bytes += shards[i].bytes;
+    for (const TensorSpec& spec : shards[i].tensors) {
+      map[hf_tensor_name(spec.name)] = shard_name(i, shards.size());
+    }
+  }
+  return json_file(kHfIndexFile, {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}});
+}
+
+/// One token a byte, no merges: any text has ids, and ids mean the same in every engine.
+void add_tokenizer(std::vector<SmallFile>& files) {
+  Json vocab = Json::object();
+  for (int byte = 0; byte < kByteTokens; ++byte) {
+    vocab[encode_byte(static_cast<uint8_t>(byte))] = byte;
+  }
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
+  files.push_back(
+      json_file("tokenizer.json",
+                {{"version", "1.0"},
+                 {"added_tokens", Json::array()},
+                 {"normalizer", nullptr},
+                 {"pre_tokenizer", byte_level},
+                 {"post_processor", nullptr},
+                 {"decoder", byte_level},
+                 {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}));
+  files.push_back(
+      json_file("tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"}}));
+}
+
+bool has_tokenizer(const ModelConfig& config) { return config.vocab_size >= kByteTokens; }
+
+std::vector<SmallFile> small_files(const ModelConfig& config,
+                                   const SyntheticDirectoryOptions& options,
+                                   const std::vector<Shard>& shards) {
+  std::vector<SmallFile> files;
+  if (shards.size() > 1) files.push_back(index_file(shards));
+  if (has_tokenizer(config)) add_tokenizer(files);
+  Json json = hf_config_json(config, torch_name(options.dtype));
+  json[kSyntheticKey] = true;
+  files.push_back(json_file("config.json", json));
+  return files;
+}
+
+/// The file begins with `start` and has `bytes` in all.
+Status check_file(const fs::path& path, const std::string& start, int64_t bytes) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error) return fail(ErrorCode::kCorrupt, error.message(), path.string());
+  if (size != static_cast<uintmax_t>(bytes)) {
+    return fail(ErrorCode::kCorrupt,
+                str_format("%llu bytes, expected %lld", static_cast<unsigned long long>(size),
+                           static_cast<long long>(bytes)),
+                path.string());
+  }
+  std::string found(start.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(found.data(), static_cast<std::streamsize>(found.size()))) {
+    return fail(ErrorCode::kCorrupt, "cannot be read", path.string());
+  }
+  if (found == start) return {};
+  return fail(ErrorCode::kCorrupt, "not the text that belongs to this model", path.string());
+}
+
 class Writer {
  public:
   Writer(const ModelConfig& config, const SyntheticDirectoryOptions& options,
@@ -164,7 +278,7 @@ class Writer {
     const std::vector<Shard> shards = plan_shards(config_, options_);
     SyntheticDirectory written{.parameters = config_.num_parameters(),
                                .num_files = static_cast<int64_t>(shards.size()),
-                               .has_tokenizer = config_.vocab_size >= kByteTokens};
+                               .has_tokenizer = has_tokenizer(config_)};
     std::vector<FileWriter> files;  // closed at the end: the device works meanwhile
     for (size_t i = 0; i < shards.size(); ++i) {
       TRIPTYCH_TRY(FileWriter file, write_shard(shards[i], shard_name(i, shards.size())));
@@ -172,53 +286,15 @@ class Writer {
       written.bytes += shards[i].bytes;
     }
     for (FileWriter& file : files) TRIPTYCH_RETURN_IF_ERROR(file.close());
-    if (shards.size() > 1) TRIPTYCH_RETURN_IF_ERROR(write_index(shards, written.bytes));
-    if (written.has_tokenizer) TRIPTYCH_RETURN_IF_ERROR(write_tokenizer());
-    Json config = hf_config_json(config_, torch_name(options_.dtype));
-    config[kSyntheticKey] = true;
-    TRIPTYCH_RETURN_IF_ERROR(write_json("config.json", config));
+    for (const SmallFile& small : small_files(config_, options_, shards)) {
+      TRIPTYCH_TRY(FileWriter file, FileWriter::create(directory_ / small.name));
+      TRIPTYCH_RETURN_IF_ERROR(file.write(small.text));
+      TRIPTYCH_RETURN_IF_ERROR(file.close());
+    }
     return written;
   }
 
  private:
-  Status write_json(const char* name, const Json& json) const {
-    TRIPTYCH_TRY(FileWriter file, FileWriter::create(directory_ / name));
-    TRIPTYCH_RETURN_IF_ERROR(file.write(json.dump(2) + "\n"));
-    return file.close();
-  }
-
-  Status write_index(const std::vector<Shard>& shards, int64_t bytes) const {
-    Json map = Json::object();
-    for (size_t i = 0; i < shards.size(); ++i) {
-      for (const TensorSpec& spec : shards[i].tensors) {
-        map[hf_tensor_name(spec.name)] = shard_name(i, shards.size());
-      }
-    }
-    return write_json(kHfIndexFile, {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}});
-  }
-
-  /// One token a byte, no merges: any text has ids, and ids mean the same in every engine.
-  Status write_tokenizer() const {
-    Json vocab = Json::object();
-    for (int byte = 0; byte < kByteTokens; ++byte) {
-      vocab[encode_byte(static_cast<uint8_t>(byte))] = byte;
-    }
-    const Json byte_level = {{"type", "ByteLevel"},
-                             {"add_prefix_space", false},
-                             {"trim_offsets", false},
-                             {"use_regex", false}};
-    TRIPTYCH_RETURN_IF_ERROR(
-        write_json("tokenizer.json",
-                   {{"version", "1.0"},
-                    {"added_tokens", Json::array()},
-                    {"normalizer", nullptr},
-                    {"pre_tokenizer", byte_level},
-                    {"post_processor", nullptr},
-                    {"decoder", byte_level},
-                    {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}));
-    return write_json("tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"}});
-  }
-
   /// A part of a tensor and its place in the file.
   struct Chunk {
     const TensorSpec* spec;
@@ -257,8 +333,10 @@ class Writer {
     Status first_error;
     auto write = [&](int64_t begin, int64_t end, int worker) {
       for (int64_t i = begin; i < end && !failed; ++i) {
-        const Status written = write_chunk(chunks[static_cast<size_t>(i)],
-                                           buffers_[static_cast<size_t>(worker)], file);
+        const Status written = interrupted()
+                                   ? fail(ErrorCode::kIo, "interrupted")
+                                   : write_chunk(chunks[static_cast<size_t>(i)],
+                                                 buffers_[static_cast<size_t>(worker)], file);
         if (written) continue;
         const std::lock_guard lock(mutex);
         if (!failed.exchange(true)) first_error = written;
@@ -283,6 +361,10 @@ class Writer {
     rounded.resize(static_cast<size_t>(row_bytes(options_.dtype, chunk.count)));
     quantize_row(floats.data(), chunk.count, options_.dtype, rounded.data());
     return file.write_at(chunk.offset, rounded);
+  }
+
+  [[nodiscard]] bool interrupted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load();
   }
 
   const ModelConfig& config_;
@@ -314,8 +396,27 @@ Result<SyntheticDirectory> write_synthetic_directory(const ModelConfig& config,
   Staging staging(target);
   TRIPTYCH_RETURN_IF_ERROR(staging.make());
   TRIPTYCH_TRY(const SyntheticDirectory written, Writer(config, options, staging.path()).write());
+  // Closing a file waits for the device, which may have been long.
+  if (options.interrupted != nullptr && options.interrupted->load()) {
+    return fail(ErrorCode::kIo, "interrupted", directory.string());
+  }
   TRIPTYCH_RETURN_IF_ERROR(staging.give_name());
   return written;
+}
+
+Status check_synthetic_directory(const ModelConfig& config, const fs::path& directory,
+                                 const SyntheticDirectoryOptions& options) {
+  const std::vector<Shard> shards = plan_shards(config, options);
+  for (const SmallFile& small : small_files(config, options, shards)) {
+    TRIPTYCH_RETURN_IF_ERROR(
+        check_file(directory / small.name, small.text, static_cast<int64_t>(small.text.size())));
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string header = shard_header(shards[i], options.dtype);
+    TRIPTYCH_RETURN_IF_ERROR(check_file(directory / shard_name(i, shards.size()), header,
+                                        static_cast<int64_t>(header.size()) + shards[i].bytes));
+  }
+  return {};
 }
 
 }  // namespace triptych

@@ -30,8 +30,11 @@ Result<StoredResults> read_stored(const std::filesystem::path& database) {
   TRIPTYCH_TRY(const db::Store store, db::Store::open(database, db::OpenMode::kReadOnly));
   TRIPTYCH_TRY(const auto runs, store.runs(""));
   for (const db::RunRow& run : runs) {  // newest first
-    if (stored.read_bytes_per_s == 0) stored.read_bytes_per_s = run.read_bytes_per_s;
     TRIPTYCH_TRY(const auto cells, store.cells(run.run_id));
+    // The rate is that of the run's device.
+    const bool on_cpu =
+        std::ranges::any_of(cells, [](const db::CellRow& cell) { return cell.device == "cpu"; });
+    if (on_cpu && stored.read_bytes_per_s == 0) stored.read_bytes_per_s = run.read_bytes_per_s;
     for (const db::CellRow& cell : cells) {
       if (cell.status == "done") stored.done.emplace(cell.cell_hash, run.run_id);
       if (cell.status != "failed" && cell.status != "skipped") continue;
@@ -55,12 +58,14 @@ int run_plan(const Arguments& arguments, CliStreams streams) {
   const auto estimate = estimate_plan(*spec, shapes, machine_memory_bytes());
   if (!estimate) return report_error(estimate.error(), ErrorSubject::kInput, streams);
   std::optional<int64_t> available = available_memory_bytes();
+  double cuda_rate = 0;
   if (spec->device == DeviceKind::kCuda) {
+    cuda_rate = measure_device_ceilings(spec->device).read_bytes_per_s;
     const auto device = static_cast<int64_t>(device_memory_bytes(spec->device));
     available = device > 0 ? std::optional(device) : std::nullopt;
   }
   streams.out << print_plan({*spec, prepared->inputs, prepared->plan, prepared->fallback_reason,
-                             *estimate, available, *stored});
+                             *estimate, available, *stored, cuda_rate});
   for (const RefusedCell& cell : estimate->refused) {
     const bool size = cell.error.code == ErrorCode::kOutOfMemory;
     streams.err << "triptych: error: " << spec->stacks[cell.stack].name << "@"
@@ -81,7 +86,9 @@ const Command kPlan = {
         "the memory and time it needs, and which cells the database holds already. A cell that\n"
         "cannot run is named with the reason (more memory than the machine has, more positions "
         "than\n"
-        "the model has, ...), and the exit code is 6; 'run' skips it and measures the others.\n"
+        "the model has, weights without kernels, ...), and the exit code is 6; 'run' skips it and\n"
+        "measures the others. The time on a CUDA device needs the device, whose bandwidth is "
+        "measured.\n"
         "\n"
         "Arguments:\n"
         "  SPEC  experiment YAML, e.g. experiments/specs/quickstart.yaml\n",

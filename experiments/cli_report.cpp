@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "experiments/cli_command.h"
+#include "experiments/dead_runs.h"
 #include "experiments/report.h"
 #include "experiments/table.h"
 
@@ -27,6 +28,7 @@ constexpr std::array kQueryOptions = {
 
 int run_report(const Arguments& arguments, CliStreams streams) {
   const std::filesystem::path database = arguments.database();
+  mark_dead_runs(database);
   const auto store = db::Store::open(database, db::OpenMode::kReadOnly);
   if (!store) return report_error(store.error(), ErrorSubject::kDatabase, streams);
   auto run_id = arguments.number("run");
@@ -86,6 +88,7 @@ Result<TextTable> list_views(const db::Store& store) {
 }
 
 int run_query(const Arguments& arguments, CliStreams streams) {
+  mark_dead_runs(arguments.database());
   const auto store = db::Store::open(arguments.database(), db::OpenMode::kReadOnly);
   if (!store) return report_error(store.error(), ErrorSubject::kDatabase, streams);
   const auto format = parse_table_format(arguments.has("format") ? arguments.text("format")

@@ -1,16 +1,11 @@
 // SPDX-FileCopyrightText: Triptych contributors
 // SPDX-License-Identifier: Apache-2.0
 // triptych run and resume: measure, store, report.
-#include <signal.h>
-#include <unistd.h>
-
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <ostream>
-#include <string_view>
 
 #include "experiments/cli_command.h"
+#include "experiments/interrupt.h"
 #include "experiments/report.h"
 #include "experiments/restart.h"
 #include "experiments/runner.h"
@@ -18,40 +13,17 @@
 namespace triptych::cli {
 namespace {
 
-std::atomic<bool> g_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+/// " --db results/x.sqlite", or nothing for the default one.
+std::string db_option(const std::filesystem::path& database) {
+  return database == kDefaultDatabase ? "" : " --db " + database.string();
+}
 
-/// While it lives, the first Ctrl-C (or SIGTERM) asks the run to stop at the end of its pass; a
-/// second one ends the program at once.
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    g_interrupted = false;
-    struct sigaction action = {};
-    action.sa_handler = [](int) {
-      g_interrupted = true;
-      // A pass may wait long for its arrivals. Nothing to be done where this cannot be written.
-      constexpr std::string_view kText =
-          "\ntriptych: stopping at the end of this pass; once more to stop at once\n";
-      const int error = errno;
-      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
-      errno = error;
-    };
-    action.sa_flags = SA_RESETHAND;
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~InterruptGuard() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-
- private:
-  struct sigaction old_int_ = {};
-  struct sigaction old_term_ = {};
-};
+/// A pass may wait long for its arrivals, so the first signal is answered at once.
+InterruptGuard guard_run(const Arguments& arguments) {
+  return {"\ntriptych: stopping at the end of this pass; once more to stop at once\n",
+          "\ntriptych: stopped; finished blocks are kept\ncontinue with: triptych resume" +
+              db_option(arguments.database()) + "\n"};
+}
 
 RunOptions run_options(const Arguments& arguments, CliStreams streams) {
   RunOptions options;
@@ -60,12 +32,12 @@ RunOptions run_options(const Arguments& arguments, CliStreams streams) {
   options.cache = arguments.text("cache");
   options.force = arguments.has("force");
   options.quiet = arguments.has("quiet");
-  options.interrupted = &g_interrupted;
+  options.interrupted = &InterruptGuard::interrupted();
   return options;
 }
 
 std::vector<std::string> next_commands(const std::string& database) {
-  const std::string db = database == kDefaultDatabase ? "" : " --db " + database;
+  const std::string db = db_option(database);
   return {"triptych query v_decomposition" + db, "triptych report --format markdown" + db,
           "sqlite3 " + database + " \"select stack, tpot_ns_median from v_stack_summary\""};
 }
@@ -89,7 +61,10 @@ int go_on(int64_t run_id, const RunOptions& options, CliStreams streams) {
   if (options.quiet) args.emplace_back("--quiet");
   streams.out.flush();
   streams.err.flush();
-  return report_error(restart_program(std::move(args)), ErrorSubject::kInput, streams);
+  Error error = restart_program(std::move(args));
+  error.message += "\ncontinue with: triptych resume --run " + std::to_string(run_id) +
+                   db_option(options.database);
+  return report_error(error, ErrorSubject::kInput, streams);
 }
 
 int finish(const Result<RunOutcome>& outcome, const RunOptions& options, CliStreams streams) {
@@ -103,13 +78,13 @@ int finish(const Result<RunOutcome>& outcome, const RunOptions& options, CliStre
 int run_run(const Arguments& arguments, CliStreams streams) {
   const auto spec = load_spec(arguments);
   if (!spec) return report_error(spec.error(), ErrorSubject::kInput, streams);
-  const InterruptGuard guard;
+  const InterruptGuard guard = guard_run(arguments);
   const RunOptions options = run_options(arguments, streams);
   return finish(run_experiment(*spec, options), options, streams);
 }
 
 int run_resume(const Arguments& arguments, CliStreams streams) {
-  const InterruptGuard guard;
+  const InterruptGuard guard = guard_run(arguments);
   const RunOptions options = run_options(arguments, streams);
   std::error_code ignored;
   if (!std::filesystem::exists(options.database, ignored)) {  // resuming makes no database
@@ -139,8 +114,9 @@ const Command kRun = {
         "Runs the cells that the database does not hold yet, block by block, and prints the "
         "report.\n"
         "A block is stored as a whole, so that a killed run loses at most the running block; an\n"
-        "unfinished run of the same plan is continued. Ctrl-C stops at the end of the running "
-        "pass.\n"
+        "unfinished run of the same plan is continued. Ctrl-C, SIGTERM or SIGHUP stops at the end "
+        "of\n"
+        "the running pass, a second one at once.\n"
         "A cell that takes the device with it is stored as failed; the others go on in a fresh\n"
         "process. A cell that the device or its memory cannot hold is stored as skipped.\n"
         "A failed or skipped cell is not tried again; --force measures all into a new run.\n"

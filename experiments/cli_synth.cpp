@@ -10,6 +10,7 @@
 #include "engine/hf_config.h"
 #include "engine/synthetic_directory.h"
 #include "experiments/cli_command.h"
+#include "experiments/interrupt.h"
 
 namespace triptych::cli {
 namespace {
@@ -62,8 +63,16 @@ int run_synth(const Arguments& arguments, CliStreams streams) {
   const std::string dtype = arguments.has("dtype") ? arguments.text("dtype") : "f16";
   const SyntheticDirectoryOptions options{
       .seed = static_cast<uint64_t>(arguments.number("seed").value_or(1)),
-      .dtype = parse_dtype(dtype)};
+      .dtype = parse_dtype(dtype),
+      .interrupted = &InterruptGuard::interrupted()};
+  const InterruptGuard guard("\ntriptych: stopping; once more to stop at once\n",
+                             "\ntriptych: stopped; what was written is removed by the next "
+                             "'triptych synth' of the same DIR\n");
   const auto written = write_synthetic_directory(*config, arguments.positional(1), options);
+  if (!written && *options.interrupted) {
+    streams.err << "interrupted: nothing was made at " << arguments.positional(1) << "\n";
+    return kExitInterrupted;
+  }
   if (!written) return report_error(written.error(), ErrorSubject::kInput, streams);
   streams.out << arguments.positional(1) << ": " << config->architecture << ", "
               << written->parameters << " parameters as " << dtype << ", "

@@ -90,18 +90,28 @@ Result<fs::path> cache_folder(const fs::path& chosen) {
 }
 
 Result<fs::path> external_model_path(const ModelRef& model, const Checkpoint& checkpoint,
-                                     const fs::path& cache) {
+                                     const ExternalModelOptions& options) {
   if (model.synthetic.empty()) return model.path;
-  TRIPTYCH_TRY(const fs::path folder, cache_folder(cache));
+  TRIPTYCH_TRY(const fs::path folder, cache_folder(options.cache));
   const fs::path path = folder / "models" / (model.synthetic + "-" + checkpoint.hash());
+  const SyntheticDirectoryOptions writing{.seed = model.seed, .interrupted = options.interrupted};
   std::error_code error;
-  if (fs::exists(path / "config.json", error)) return path;
+  if (fs::exists(fs::symlink_status(path, error))) {
+    const Status whole = check_synthetic_directory(checkpoint.config(), path, writing);
+    if (whole) return path;
+    if (options.note) {
+      options.note("a model in the cache is damaged and is written anew: " +
+                   whole.error().to_string());
+    }
+    fs::remove_all(path, error);
+    if (error) return fail(ErrorCode::kIo, error.message(), path.string());
+  }
   fs::create_directories(path.parent_path(), error);
   if (error) return fail(ErrorCode::kIo, error.message(), path.parent_path().string());
   const Result<SyntheticDirectory> written =
-      write_synthetic_directory(checkpoint.config(), path, {.seed = model.seed});
+      write_synthetic_directory(checkpoint.config(), path, writing);
   // Another process may have given it its name meanwhile; what it wrote is the same.
-  if (written || fs::exists(path / "config.json", error)) return path;
+  if (written || check_synthetic_directory(checkpoint.config(), path, writing)) return path;
   return Unexpected{written.error()};
 }
 

@@ -3,9 +3,12 @@
 // From a stack with `engine: command` to what is started for it.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/checkpoint.h"
@@ -30,12 +33,18 @@ namespace triptych {
 /// $XDG_CACHE_HOME/triptych or $HOME/.cache/triptych. Errors: kNotFound if there is none of them.
 [[nodiscard]] Result<std::filesystem::path> cache_folder(const std::filesystem::path& chosen);
 
+struct ExternalModelOptions {
+  std::filesystem::path cache;                      ///< See cache_folder().
+  const std::atomic<bool>* interrupted = nullptr;   ///< Set from outside: writing stops.
+  std::function<void(std::string_view)> note = {};  ///< Is told that a model is written anew.
+};
+
 /// A path at which an external engine finds the model: the model's own, or, for a synthetic one, a
-/// Hugging Face directory in f16 in the cache, which is written when it is not there. Its numbers
-/// are those of `checkpoint`, whose hash names it. Errors: those of cache_folder() and
-/// write_synthetic_directory().
-[[nodiscard]] Result<std::filesystem::path> external_model_path(const ModelRef& model,
-                                                                const Checkpoint& checkpoint,
-                                                                const std::filesystem::path& cache);
+/// Hugging Face directory in f16 in the cache, which is written when it is not there or not as it
+/// was written (see check_synthetic_directory()). Its numbers are those of `checkpoint`, whose hash
+/// names it. Errors: those of cache_folder() and write_synthetic_directory(); kIo when a damaged
+/// directory cannot be removed.
+[[nodiscard]] Result<std::filesystem::path> external_model_path(
+    const ModelRef& model, const Checkpoint& checkpoint, const ExternalModelOptions& options);
 
 }  // namespace triptych

@@ -164,8 +164,11 @@ class ComparisonRun {
   Result<std::unique_ptr<Engine>> build_command_engine(const StackSpec& stack) {
     TRIPTYCH_TRY(auto shapes, context_.shapes.weights(stack.weights));
     TRIPTYCH_TRY(const auto model,
-                 external_model_path(context_.prepared.model, *context_.prepared.checkpoint,
-                                     context_.options.cache));
+                 external_model_path(
+                     context_.prepared.model, *context_.prepared.checkpoint,
+                     {.cache = context_.options.cache,
+                      .interrupted = context_.options.interrupted,
+                      .note = [this](std::string_view text) { context_.progress.note(text); }}));
     TRIPTYCH_TRY(CommandEngineOptions options,
                  command_engine_options(stack, workload_, std::move(shapes), model));
     options.interrupted = context_.options.interrupted;

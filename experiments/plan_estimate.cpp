@@ -98,8 +98,10 @@ Status check_cell(ModelShapes& shapes, const StackSpec& stack, const WorkloadSpe
   if (!stack.builtin()) return check_command_sampling(workload.sampling);
   const EngineOptions options = engine_options(stack, workload);
   TRIPTYCH_RETURN_IF_ERROR(check_engine_options(shapes.config(), options));
-  if (stack.device == DeviceKind::kCpu) {
-    TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
+  TRIPTYCH_TRY(const auto weights, shapes.weights(stack.weights));
+  const bool cuda = stack.device == DeviceKind::kCuda;
+  if (cuda) TRIPTYCH_RETURN_IF_ERROR(check_cuda_types(*weights));
+  if (!cuda || device_memory_bytes(stack.device) > 0) {
     TRIPTYCH_RETURN_IF_ERROR(check_device(*weights, options));
   }
   TRIPTYCH_TRY(const MemoryNeed need, shapes.need(stack, workload));

@@ -49,8 +49,8 @@ class ModelShapes {
 };
 
 /// Could this cell run, as far as spec, shapes and the memory of the machine tell? A run skips what
-/// is refused here before anything is loaded, so that plan and run agree. What a CUDA device has
-/// kernels for is told by the device itself, when the engine is made. Errors: kOutOfMemory (memory,
+/// is refused here before anything is loaded, so that plan and run agree. Of a CUDA device that is
+/// not here only what holds for all of them is known. Errors: kOutOfMemory (memory,
 /// positions of the model, KV budget), kUnsupported (formats, ranks, sampling of an external
 /// engine).
 [[nodiscard]] Status check_cell(ModelShapes& shapes, const StackSpec& stack,

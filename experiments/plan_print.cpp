@@ -15,7 +15,6 @@ constexpr size_t kShortHash = 12;    ///< Hex digits; enough to tell cells apart
 constexpr size_t kShownBlocks = 10;  ///< Per comparison; the rest is one line.
 /// Read bandwidth taken where none was measured: two channels of DDR4. Only for a lower bound.
 constexpr double kAssumedBytesPerS = 20e9;
-constexpr double kAssumedCudaBytesPerS = 1e12;  // of a device of the middle class
 
 std::string short_hash(const std::string& hash) { return hash.substr(0, kShortHash); }
 
@@ -110,6 +109,24 @@ std::string order(const PlanView& view) {
   return text;
 }
 
+std::string time_estimate(const PlanView& view) {
+  const std::string moved = "the passes must read " + format_bytes(view.estimate.moved_bytes);
+  const bool cuda = view.spec.device == DeviceKind::kCuda;
+  const bool measured = view.stored.read_bytes_per_s > 0;
+  if (cuda && view.cuda_read_bytes_per_s == 0) {
+    return "\n  time    no estimate without the CUDA device, whose read bandwidth it needs; " +
+           moved + "\n";
+  }
+  const double rate = cuda       ? view.cuda_read_bytes_per_s
+                      : measured ? view.stored.read_bytes_per_s
+                                 : kAssumedBytesPerS;
+  const char* source = cuda       ? "measured now"
+                       : measured ? "measured in the newest run"
+                                  : "assumed, not measured here";
+  return "\n  time    at least " + format_duration_ns(view.estimate.moved_bytes / rate * 1e9) +
+         ": " + moved + " at " + format_significant(rate / 1e9, 3) + " GB/s (" + source + ")\n";
+}
+
 std::string estimates(const PlanView& view) {
   const PlanEstimate& estimate = view.estimate;
   std::string text = "\nestimate\n  memory  about " + format_bytes(estimate.memory_bytes()) + " (" +
@@ -122,14 +139,7 @@ std::string estimates(const PlanView& view) {
             (view.spec.device == DeviceKind::kCuda ? " of the device: " : " available: ") +
             (estimate.memory_bytes() <= available ? "fits" : "DOES NOT FIT");
   }
-  const bool measured = view.stored.read_bytes_per_s > 0;
-  const bool cuda = view.spec.device == DeviceKind::kCuda;
-  const double assumed = cuda ? kAssumedCudaBytesPerS : kAssumedBytesPerS;
-  const double rate = measured ? view.stored.read_bytes_per_s : assumed;
-  text += "\n  time    at least " + format_duration_ns(estimate.moved_bytes / rate * 1e9) +
-          ": the passes must read " + format_bytes(estimate.moved_bytes) + " at " +
-          format_significant(rate / 1e9, 3) + " GB/s (" +
-          (measured ? "measured in the newest run" : "assumed, not measured here") + ")\n";
+  text += time_estimate(view);
   const bool external = std::any_of(view.spec.stacks.begin(), view.spec.stacks.end(),
                                     [](const StackSpec& stack) { return !stack.builtin(); });
   if (external) text += "  not in it  what engines of other projects need\n";

@@ -19,7 +19,7 @@ struct StoredResults {
   std::map<std::string, int64_t> done;  ///< Cell hash -> newest run in which the cell is done.
   /// Cell hash -> "skipped in run 3": the newest run in which the cell failed or was skipped.
   std::map<std::string, std::string> unmeasured;
-  double read_bytes_per_s = 0;  ///< Of the newest run; 0 = never measured.
+  double read_bytes_per_s = 0;  ///< Of the newest run on the CPU; 0 = never measured.
 };
 
 struct PlanView {
@@ -30,6 +30,7 @@ struct PlanView {
   PlanEstimate estimate;
   std::optional<int64_t> available_bytes;
   StoredResults stored;
+  double cuda_read_bytes_per_s = 0;  ///< Measured now; 0 = no CUDA device here.
 };
 
 /// Pure: the same view gives the same text.

@@ -180,7 +180,7 @@ Json run_json(const db::RunRow& run) {
           {"question", run.question},
           {"started_utc", run.started_utc},
           {"finished_utc", run.finished_utc ? Json(*run.finished_utc) : Json(nullptr)},
-          {"status", run.status},
+          {"status", run.state()},
           {"blocks_planned", run.blocks_planned},
           {"seed", run.seed},
           {"plan_hash", run.plan_hash},

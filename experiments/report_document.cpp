@@ -98,7 +98,7 @@ void add_header(const ReportData& data, Document& document) {
   }
   add_field(fields, "run",
             str_format("%lld, %s, %s, %lld blocks", static_cast<long long>(run.run_id),
-                       run.started_utc.c_str(), run.status.c_str(),
+                       run.started_utc.c_str(), run.state().c_str(),
                        static_cast<long long>(run.blocks_planned)));
   add_field(fields, "program",
             str_format("triptych %s, %s%s, %s", run.program_version.c_str(),

@@ -7,18 +7,25 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace triptych {
 
 // flock() and SQLite's own fcntl() locks do not see each other on local file systems. Closing this
 // descriptor drops the process's fcntl() locks, so a RunLock must outlive the Store.
-Result<RunLock> RunLock::acquire(const std::filesystem::path& database) {
+Result<RunLock> RunLock::acquire(const std::filesystem::path& database, int attempts) {
   const int fd = open(database.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return fail(ErrorCode::kIo, std::strerror(errno), database.string());
   RunLock lock(fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  for (int attempt = 1; attempt <= attempts; ++attempt) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
+    if (errno != EWOULDBLOCK) break;
+    if (attempt < attempts) std::this_thread::sleep_for(kPause);
+  }
   if (errno == EWOULDBLOCK) {
     return fail(ErrorCode::kBusy,
                 "another triptych run is measuring into this database; wait for it to end",

@@ -12,8 +12,13 @@ namespace triptych {
 /// Held until destruction or the end of the process, however it ends. Readers are not hindered.
 class RunLock {
  public:
+  /// A program that only reads may hold it for the time of one look (see dead_runs.h), which some
+  /// attempts within a fifth of a second outlast.
+  static constexpr int kAttempts = 10;
+
   /// Locks an existing database. Errors: kBusy when another run holds it; kIo.
-  [[nodiscard]] static Result<RunLock> acquire(const std::filesystem::path& database);
+  [[nodiscard]] static Result<RunLock> acquire(const std::filesystem::path& database,
+                                               int attempts = kAttempts);
   RunLock() = default;
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;

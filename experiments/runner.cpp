@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 #include <utility>
 
 #include "base/hash.h"
@@ -83,7 +84,7 @@ Status check_parallel(const ExperimentSpec& spec, const ModelConfig& config) {
   for (const StackSpec& stack : spec.stacks) {
     const Status divides = check_tensor_parallel(config, stack.tensor_parallel);
     if (divides) continue;
-    return fail(divides.error().code,
+    return fail(ErrorCode::kInvalidArgument,
                 "stacks." + stack.name + ".parallel: " + divides.error().message,
                 spec.where(stack.place));
   }
@@ -123,8 +124,8 @@ std::string command(const std::string& words, const RunOptions& options) {
   return "triptych " + words + " --db " + options.database.string();
 }
 
-/// An open database that no other run writes to. The lock must be destroyed last (see
-/// run_lock.cpp).
+/// An open database that no other run writes to: whatever is unfinished in it was interrupted. The
+/// lock must be destroyed last (see run_lock.cpp).
 struct OpenDatabase {
   RunLock lock;
   db::Store store;
@@ -133,6 +134,7 @@ struct OpenDatabase {
 Result<OpenDatabase> open_database(const std::filesystem::path& path) {
   TRIPTYCH_TRY(db::Store store, db::Store::open(path, db::OpenMode::kReadWrite));
   TRIPTYCH_TRY(RunLock lock, RunLock::acquire(path));
+  TRIPTYCH_RETURN_IF_ERROR(store.mark_interrupted());
   return OpenDatabase{std::move(lock), std::move(store)};
 }
 
@@ -258,7 +260,29 @@ class Runner {
     return execute(run, std::move(works));
   }
 
-  Result<RunOutcome> execute(db::RunRow run, std::vector<Work> works) {
+  /// Whatever stops it, the run says that it can go on, and how.
+  Result<RunOutcome> execute(const db::RunRow& run, std::vector<Work> works) {
+    Result<RunOutcome> outcome = measure_works_in_memory(run, std::move(works));
+    if (outcome && outcome->end != RunEnd::kInterrupted) return outcome;
+    // What refuses this, a full disk, may be what stopped the run; then the next program marks it.
+    static_cast<void>(store_.mark_interrupted());
+    if (outcome) return outcome;
+    Error error = outcome.error();
+    error.message += "\n" + how_to_go_on(run);
+    return Unexpected{std::move(error)};
+  }
+
+  /// What an engine takes is its cell's matter; this is about rows, requests and weights.
+  Result<RunOutcome> measure_works_in_memory(const db::RunRow& run, std::vector<Work> works) {
+    try {
+      return measure_works(run, std::move(works));
+    } catch (const std::bad_alloc&) {
+      return fail(ErrorCode::kOutOfMemory, "out of memory");
+    }
+  }
+
+  Result<RunOutcome> measure_works(db::RunRow run, std::vector<Work> works) {
+    if (run.interrupted) TRIPTYCH_RETURN_IF_ERROR(store_.set_running(run.run_id));
     TRIPTYCH_RETURN_IF_ERROR(store_run_threats(run));
     TRIPTYCH_RETURN_IF_ERROR(measure_machine(run));
     std::erase_if(works, [](const Work& work) { return finished(work.cells); });
@@ -318,11 +342,15 @@ class Runner {
     return store_.set_ceilings(run.run_id, run.read_bytes_per_s, run.f32_flops_per_s);
   }
 
-  [[nodiscard]] RunOutcome interrupted(const db::RunRow& run) const {
+  /// Two lines for people.
+  [[nodiscard]] std::string how_to_go_on(const db::RunRow& run) const {
     const auto id = static_cast<long long>(run.run_id);
-    return {RunEnd::kInterrupted, run.run_id,
-            str_format("interrupted: run %lld keeps its finished blocks\ncontinue with: %s", id,
-                       command(str_format("resume --run %lld", id), options_).c_str())};
+    return str_format("run %lld keeps its finished blocks\ncontinue with: %s", id,
+                      command(str_format("resume --run %lld", id), options_).c_str());
+  }
+
+  [[nodiscard]] RunOutcome interrupted(const db::RunRow& run) const {
+    return {RunEnd::kInterrupted, run.run_id, "interrupted: " + how_to_go_on(run)};
   }
 
   [[nodiscard]] static RunOutcome device_lost(const db::RunRow& run) {

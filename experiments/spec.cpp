@@ -19,6 +19,10 @@ constexpr std::array<std::string_view, 11> kTopKeys = {
     "experiment", "question", "device",  "model",   "model_fallback", "stacks",
     "workload",   "zip",      "exclude", "measure", "decompose"};
 constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
+// Other words for a device. By its letters "gpu" would be nearest to "cpu".
+constexpr std::array<std::string_view, 3> kOtherWordsForCuda = {"gpu", "nvidia", "nvidia-gpu"};
+// Mappings whose keys are names that the user chose.
+constexpr std::array<std::string_view, 2> kNamed = {"stacks", "decompose"};
 constexpr std::array<std::string_view, 5> kMeasureKeys = {"blocks", "warmup", "order",
                                                           "trace_steps", "seed"};
 constexpr std::array<std::string_view, 2> kOrders = {"interleaved", "sequential"};
@@ -29,6 +33,21 @@ constexpr int64_t kMaxBlocks = 100'000;
 constexpr int64_t kMaxWarmup = 1'000;
 constexpr int64_t kMaxTraceSteps = 100'000;
 constexpr size_t kMaxPath = 9;  ///< Eight factors: what Shapley values are computed for.
+
+void read_device(YamlReader& reader, const YamlValue& value, ExperimentSpec& spec) {
+  std::string lower = value.text;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  const auto& words = kOtherWordsForCuda;
+  if (value.kind == YamlValue::Kind::kScalar &&
+      std::find(words.begin(), words.end(), lower) != words.end()) {
+    reader.error(value.place,
+                 "device: " + describe_value(value) + " is not known; did you mean \"cuda\"?");
+    return;
+  }
+  const bool cuda = reader.word(value, "device", kDevices) == "cuda";
+  spec.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
 
 void read_head(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) {
   for (const std::string_view key : {"experiment", "model", "stacks", "workload"}) {
@@ -48,10 +67,7 @@ void read_head(YamlReader& reader, const YamlValue& root, ExperimentSpec& spec) 
   if (const YamlValue* value = root.find("question")) {
     spec.question = reader.string(*value, "question");
   }
-  if (const YamlValue* value = root.find("device")) {
-    const bool cuda = reader.word(*value, "device", kDevices) == "cuda";
-    spec.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
-  }
+  if (const YamlValue* value = root.find("device")) read_device(reader, *value, spec);
 }
 
 void read_measure(YamlReader& reader, const YamlValue& root, MeasureSpec& measure) {
@@ -219,7 +235,7 @@ Result<ExperimentSpec> parse_spec_text(std::string_view yaml, const std::filesys
   if (!reader.mapping_of_names(root, "the spec")) return Unexpected{reader.take_errors()};
   for (const auto& [key, value] : overrides) {
     const std::string override_text = "--set " + key + "=" + value;
-    TRIPTYCH_RETURN_IF_ERROR(set_yaml_value(root, key, value, override_text));
+    TRIPTYCH_RETURN_IF_ERROR(set_yaml_value(root, key, value, override_text, kNamed));
   }
 
   // Duplicates were noted above, once; the overrides may have added unknown keys.

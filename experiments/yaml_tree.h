@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,11 +62,13 @@ inline constexpr size_t kMaxYamlBytes = 1 << 20;  ///< A spec is a page or two.
 /// document, a key that is not a scalar, an alias inside its own anchor, or a limit above.
 [[nodiscard]] Result<YamlValue> parse_yaml(std::string_view text, std::string_view file);
 
-/// Sets `key_path` ("stacks.full.weights") to the YAML `value`. A missing first or last key is
-/// made (the reader refuses it if it is unknown), one between them is an error. Places in the new
-/// value name `override_text`. Errors: kInvalidArgument with the nearest key.
+/// Sets `key_path` ("stacks.full.weights") to the YAML `value`. Missing keys on the way are made
+/// (the reader refuses what it does not know), but not below the mappings of `named`, whose keys
+/// are names that the user chose: there only the last key of the path is made. Places in what is
+/// new name `override_text`. Errors: kInvalidArgument with the nearest name.
 [[nodiscard]] Status set_yaml_value(YamlValue& root, std::string_view key_path,
-                                    std::string_view value, std::string_view override_text);
+                                    std::string_view value, std::string_view override_text,
+                                    std::span<const std::string_view> named);
 
 /// The value as YAML in one fixed form: comments, layout, quoting style and anchors leave no trace.
 /// One line a key for the first `block_levels` levels, flow style below. parse_yaml() of the result

@@ -134,7 +134,7 @@ std::string canonical_yaml(const YamlValue& value, int block_levels) {
 }
 
 Status set_yaml_value(YamlValue& root, std::string_view key_path, std::string_view value,
-                      std::string_view override_text) {
+                      std::string_view override_text, std::span<const std::string_view> named) {
   const auto refuse = [&](std::string message) {
     return fail(ErrorCode::kInvalidArgument, std::move(message), std::string(override_text));
   };
@@ -150,11 +150,13 @@ Status set_yaml_value(YamlValue& root, std::string_view key_path, std::string_vi
   std::string parent = "the spec";
   for (size_t i = 0; i < keys.size(); ++i) {
     const bool last = i + 1 == keys.size();
+    if (node->kind == YamlValue::Kind::kNull) node->kind = YamlValue::Kind::kMapping;  // "key:"
     if (node->kind != YamlValue::Kind::kMapping) {
       return refuse(parent + " is not a mapping, so it has no key \"" + keys[i] + "\"");
     }
     YamlValue* child = node->find(keys[i]);
-    if (child == nullptr && !last && i > 0) {
+    const bool is_name = std::find(named.begin(), named.end(), parent) != named.end();
+    if (child == nullptr && !last && is_name) {
       std::vector<std::string> known;
       for (const YamlEntry& entry : node->entries) known.push_back(entry.key);
       const std::string near = nearest(keys[i], known);

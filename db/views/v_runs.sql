@@ -4,9 +4,9 @@
 CREATE VIEW v_runs (
   run_id,
   experiment,        -- name in the spec
-  status,            -- 'running' (or killed), 'complete', 'partial'
+  status,            -- 'running', 'interrupted' ('triptych resume' goes on), 'complete', 'partial'
   started_utc,       -- utc
-  finished_utc,      -- utc; NULL while running or after a kill
+  finished_utc,      -- utc; NULL while running or when interrupted
   cells,             -- cells planned
   cells_done,        -- cells with status 'done'
   blocks_done,       -- timed passes stored, over all cells
@@ -29,7 +29,9 @@ CREATE VIEW v_runs (
   spec_path,         -- as the user gave it
   question           -- what the spec asks
 ) AS
-SELECT run.run_id, run.experiment, run.status, run.started_utc, run.finished_utc,
+SELECT run.run_id, run.experiment,
+       CASE WHEN run.status = 'running' AND run.interrupted THEN 'interrupted' ELSE run.status END,
+       run.started_utc, run.finished_utc,
        (SELECT count(*) FROM cell WHERE cell.run_id = run.run_id) AS cells,
        (SELECT count(*) FROM cell WHERE cell.run_id = run.run_id AND cell.status = 'done'),
        (SELECT count(*) FROM block JOIN cell USING (cell_id) WHERE cell.run_id = run.run_id),

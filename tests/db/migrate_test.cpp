@@ -292,6 +292,7 @@ TEST(Migrate, AnOlderDatabaseIsReadWithoutBeingChanged) {
   const std::string before = bytes_of(path);
   const auto store = Store::open(path, OpenMode::kReadOnly);
   ASSERT_TRUE(store) << store.error().to_string();
+  EXPECT_TRUE(store->is_copy());
   EXPECT_EQ(store->query("SELECT p50_ns FROM v_latency WHERE metric = 'ttft'").value().rows[0][0],
             "600");
   EXPECT_EQ(bytes_of(path), before);

@@ -356,5 +356,32 @@ TEST(Kill, EarlierBlocksSurviveAndNoneIsHalf) {
   }
 }
 
+TEST(StoreWrite, AnInterruptedRunIsShownAsSuchUntilItGoesOn) {
+  Store store = Store::open(":memory:", OpenMode::kReadWrite).value();
+  RunRow finished = make_run("finished");
+  RunRow running = make_run("running");
+  ASSERT_TRUE(store.insert_run(finished, {}));
+  ASSERT_TRUE(store.insert_run(running, {}));
+  ASSERT_TRUE(store.finish_run(finished.run_id, "complete", "2026-02-01T00:00:00Z"));
+  const auto states = [&store] {
+    std::vector<std::string> found;
+    const auto table = store.query("SELECT status FROM v_runs ORDER BY run_id");
+    for (const auto& row : table->rows) {
+      found.push_back(row[0].value());
+    }
+    return found;
+  };
+  EXPECT_EQ(states(), (std::vector<std::string>{"complete", "running"}));
+  ASSERT_TRUE(store.mark_interrupted());
+  EXPECT_EQ(states(), (std::vector<std::string>{"complete", "interrupted"}));
+  const std::vector<RunRow> runs = store.runs("").value();
+  EXPECT_EQ(runs.at(0).status, "running");
+  EXPECT_EQ(runs.at(0).state(), "interrupted");
+  EXPECT_EQ(runs.at(1).state(), "complete");
+  ASSERT_TRUE(store.set_running(running.run_id));
+  EXPECT_EQ(states(), (std::vector<std::string>{"complete", "running"}));
+  EXPECT_FALSE(store.set_running(99));
+}
+
 }  // namespace
 }  // namespace triptych::db

@@ -183,5 +183,21 @@ TEST(ChildProcess, AProgramThatCannotRunIsAnError) {
   EXPECT_EQ(child.error().where, file);
 }
 
+/// What the second Ctrl-C does: the workers go, too, and the owner finds its child dead.
+TEST(ChildProcess, AllGroupsAreKilledAtOnce) {
+  ChildProcess one = shell("sleep 60 & echo $!; wait");
+  ChildProcess two = shell("sleep 60 & echo $!; wait");
+  const pid_t worker_of_one = std::stoi(line_of(one));
+  const pid_t worker_of_two = std::stoi(line_of(two));
+  {
+    const ChildProcess ended = shell("true");  // its number is no longer in the list
+  }
+  kill_child_groups();
+  EXPECT_TRUE(is_gone(worker_of_one));
+  EXPECT_TRUE(is_gone(worker_of_two));
+  EXPECT_EQ(one.end_text(5 * kSecond), "signal 9 (Killed)");
+  EXPECT_EQ(two.end_text(5 * kSecond), "signal 9 (Killed)");
+}
+
 }  // namespace
 }  // namespace triptych

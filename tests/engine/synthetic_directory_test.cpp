@@ -2,11 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/synthetic_directory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 
 #include "base/mapped_file.h"
 #include "engine/checkpoint.h"
@@ -163,6 +169,81 @@ TEST(SyntheticDirectory, RefusesWhatCannotFitBeforeItStarts) {
       write_synthetic_directory(*synthetic_config("llama-tiny"), dir / "no" / "model", {});
   EXPECT_EQ(nowhere.error().code, ErrorCode::kIo);
   EXPECT_EQ(entries(dir.path()), 0u);
+}
+
+TEST(SyntheticDirectory, AnInterruptLeavesNothing) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = true;
+  const auto written = write_synthetic_directory(*synthetic_config("llama-tiny"), dir / "model",
+                                                 {.interrupted = &interrupted});
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().code, ErrorCode::kIo);
+  EXPECT_EQ(written.error().message, "interrupted");
+  EXPECT_EQ(entries(dir.path()), 0u);
+}
+
+TEST(SyntheticDirectory, WhatAKilledWriterLeftIsRemoved) {
+  const TempDir dir;
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  ASSERT_EQ(waitpid(dead, nullptr, 0), dead);
+  const std::string number = std::to_string(dead);
+  const std::string alive = std::to_string(getppid());
+  for (const std::string& name : {".model.partial-" + number, ".other.partial-" + number,
+                                  ".model.partial-" + alive, ".model.partial-" + number + "x"}) {
+    fs::create_directory(dir / name);
+    dir.write(name + "/model.safetensors", "half");
+  }
+  ASSERT_TRUE(write_synthetic_directory(*synthetic_config("llama-tiny"), dir / "model", {}));
+  EXPECT_FALSE(fs::exists(dir / (".model.partial-" + number)));
+  EXPECT_TRUE(fs::exists(dir / (".other.partial-" + number))) << "another model's";
+  EXPECT_TRUE(fs::exists(dir / (".model.partial-" + alive))) << "its writer lives";
+  EXPECT_TRUE(fs::exists(dir / (".model.partial-" + number + "x"))) << "no name of ours";
+
+  // A lock says that it is being written, although no process here has the number.
+  const fs::path locked = dir / (".third.partial-" + number);
+  fs::create_directory(locked);
+  const int fd = open(locked.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  ASSERT_TRUE(write_synthetic_directory(*synthetic_config("llama-tiny"), dir / "third", {}));
+  EXPECT_TRUE(fs::exists(locked));
+  close(fd);
+}
+
+/// Every way in which a file of the directory can be damaged without the weights' own numbers.
+TEST(SyntheticDirectory, ADamagedOneIsFound) {
+  const ModelConfig config = *synthetic_config("qwen3-tiny");
+  const SyntheticDirectoryOptions options{.max_shard_bytes = 100'000};
+  const TempDir dir;
+  const auto make = [&](const std::string& name) {
+    const fs::path path = dir / name;
+    EXPECT_TRUE(write_synthetic_directory(config, path, options));
+    EXPECT_TRUE(check_synthetic_directory(config, path, options));
+    return path;
+  };
+  const fs::path whole = make("whole");
+  size_t files = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(whole)) {
+    const std::string file = entry.path().filename().string();
+    SCOPED_TRACE(file);
+    const fs::path model = make("model" + std::to_string(files++));
+    const auto size = fs::file_size(model / file);
+    fs::resize_file(model / file, size - 1);
+    const Status shorter = check_synthetic_directory(config, model, options);
+    ASSERT_FALSE(shorter);
+    EXPECT_EQ(shorter.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(shorter.error().where, (model / file).string());
+    fs::resize_file(model / file, size);  // the last byte is now 0: of JSON, not of weights
+    EXPECT_EQ(check_synthetic_directory(config, model, options).has_value(),
+              file.ends_with(".safetensors"));
+    std::fstream(model / file, std::ios::in | std::ios::out | std::ios::binary) << "xxxx";
+    EXPECT_FALSE(check_synthetic_directory(config, model, options));
+    fs::remove(model / file);
+    EXPECT_FALSE(check_synthetic_directory(config, model, options));
+  }
+  EXPECT_EQ(files, 8u);  // four shards, their index, the config and two of the tokenizer
+  EXPECT_FALSE(check_synthetic_directory(config, dir / "none", options));
+  EXPECT_FALSE(check_synthetic_directory(*synthetic_config("llama-tiny"), whole, options));
 }
 
 }  // namespace

@@ -224,6 +224,8 @@ TEST_F(CliTest, InterruptKeepsTheBlocksBeforeIt) {
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), kExitInterrupted);
   EXPECT_GT(stored_blocks(), 0);
+  EXPECT_EQ(run({"query", "SELECT status FROM v_runs", "--db", database, "--format", "csv"}).out,
+            "status\r\ninterrupted\r\n");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/weight_shapes.h"
 #include "tests/support/temp_dir.h"
@@ -123,7 +125,7 @@ TEST(CommandStack, ASyntheticModelIsWrittenOnceWithTheSameNumbers) {
   const TempDir cache;
   const ModelRef model{.synthetic = "qwen2-tiny", .seed = 5, .layers = 1};
   const auto checkpoint = open_checkpoint(model).value();
-  const auto path = external_model_path(model, *checkpoint, cache.path());
+  const auto path = external_model_path(model, *checkpoint, {.cache = cache.path()});
   ASSERT_TRUE(path) << path.error().to_string();
   const auto written = open_checkpoint({.path = *path});
   ASSERT_TRUE(written) << written.error().to_string();
@@ -136,17 +138,44 @@ TEST(CommandStack, ASyntheticModelIsWrittenOnceWithTheSameNumbers) {
         << name;
   }
   const auto time = std::filesystem::last_write_time(*path / "config.json");
-  EXPECT_EQ(external_model_path(model, *checkpoint, cache.path()).value(), *path);
+  EXPECT_EQ(external_model_path(model, *checkpoint, {.cache = cache.path()}).value(), *path);
   EXPECT_EQ(std::filesystem::last_write_time(*path / "config.json"), time);
 
   const ModelRef other{.synthetic = "qwen2-tiny", .seed = 6, .layers = 1};
-  EXPECT_NE(external_model_path(other, *open_checkpoint(other).value(), cache.path()).value(),
-            *path);
+  EXPECT_NE(
+      external_model_path(other, *open_checkpoint(other).value(), {.cache = cache.path()}).value(),
+      *path);
+}
+
+TEST(CommandStack, ADamagedModelInTheCacheIsWrittenAnewAndToldOf) {
+  const TempDir cache;
+  const ModelRef model{.synthetic = "qwen2-tiny", .seed = 5, .layers = 1};
+  const auto checkpoint = open_checkpoint(model).value();
+  std::vector<std::string> notes;
+  const ExternalModelOptions options{
+      .cache = cache.path(), .note = [&](std::string_view text) { notes.emplace_back(text); }};
+  const auto path = external_model_path(model, *checkpoint, options);
+  ASSERT_TRUE(path) << path.error().to_string();
+  EXPECT_TRUE(notes.empty());
+  const auto bytes = std::filesystem::file_size(*path / "model.safetensors");
+
+  std::filesystem::resize_file(*path / "model.safetensors", bytes / 2);
+  EXPECT_EQ(external_model_path(model, *checkpoint, options).value(), *path);
+  EXPECT_EQ(std::filesystem::file_size(*path / "model.safetensors"), bytes);
+  std::filesystem::remove(*path / "config.json");
+  EXPECT_EQ(external_model_path(model, *checkpoint, options).value(), *path);
+  EXPECT_TRUE(std::filesystem::exists(*path / "config.json"));
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_EQ(notes[0], "a model in the cache is damaged and is written anew: " +
+                          (*path / "model.safetensors").string() + ": " +
+                          std::to_string(bytes / 2) + " bytes, expected " + std::to_string(bytes));
+  EXPECT_NE(notes[1].find("config.json: No such file"), std::string::npos) << notes[1];
+  EXPECT_TRUE(open_checkpoint({.path = *path}));
 }
 
 TEST(CommandStack, AModelOnDiskIsItself) {
   const auto checkpoint = open_checkpoint({.synthetic = "llama-tiny"}).value();
-  EXPECT_EQ(external_model_path({.path = "some/model.gguf"}, *checkpoint, "").value(),
+  EXPECT_EQ(external_model_path({.path = "some/model.gguf"}, *checkpoint, {.cache = ""}).value(),
             "some/model.gguf");
 }
 

@@ -26,6 +26,13 @@ measure: {blocks: 20, warmup: 0, trace_steps: 16, seed: 7}
 )";
 constexpr int64_t kBlocks = 2 * 2 * 20;
 
+/// 0 also where not even the tables are.
+int64_t count_of_runs(const std::string& database) {
+  const ChildEnd ended =
+      run_program({"query", "SELECT count(*) AS n FROM run", "--db", database, "--format", "csv"});
+  return ended.out == "n\r\n1\r\n" ? 1 : 0;
+}
+
 TEST(FullDisk, KeepsWhatIsWholeAndResumeAddsTheRest) {
   const test::ExperimentFolder folder;
   folder.write("spec.yaml", kSpec);
@@ -43,10 +50,16 @@ TEST(FullDisk, KeepsWhatIsWholeAndResumeAddsTheRest) {
     EXPECT_EQ(stopped.code, kExitIo) << stopped.out << stopped.err;
     EXPECT_THAT(stopped.err, HasSubstr("triptych: error: " + database + ": "));
     EXPECT_THAT(stopped.err, HasSubstr("a limit on the size of files"));
+    const bool stored = count_of_runs(database) == 1;
+    EXPECT_EQ(stopped.err.find("run 1 keeps its finished blocks\ncontinue with: triptych resume "
+                               "--run 1 --db " +
+                               database + "\n") != std::string::npos,
+              stored)
+        << stopped.err;
     const ChildEnd blocks = run_program(
         {"query", "SELECT count(*) AS n FROM block", "--db", database, "--format", "csv"});
-    const bool any = blocks.code == kExitOk && blocks.out != "n\n0\n";
-    const bool all = blocks.out == "n\n" + std::to_string(kBlocks) + "\n";
+    const bool any = blocks.code == kExitOk && blocks.out != "n\r\n0\r\n";
+    const bool all = blocks.out == "n\r\n" + std::to_string(kBlocks) + "\r\n";
     if (any && !all) ++some_blocks;
     ChildEnd continued = run_program({"resume", "--db", database, "--quiet"});
     if (continued.code == kExitDatabase) {  // the run itself was not stored

@@ -49,7 +49,26 @@ TEST_F(NoDevice, APlanForAnotherMachineIsMade) {
     const ChildEnd end = program("plan", limit);
     EXPECT_EQ(end.code, 0) << limit << "\n" << end.err;
     EXPECT_THAT(end.out, HasSubstr("fast@c=1,prompt=4,output=6"));
+    EXPECT_THAT(end.out, HasSubstr("time    no estimate without the CUDA device"));
   }
+}
+
+TEST_F(NoDevice, WeightsWithoutKernelsAreRefusedByThePlanToo) {
+  folder_.write("spec.yaml",
+                "experiment: elsewhere\n"
+                "device: cuda\n"
+                "model: {synthetic: llama-tiny, seed: 1}\n"
+                "stacks:\n"
+                "  baseline: {runtime: eager, weights: f16}\n"
+                "  full: {runtime: eager, weights: w4a16-g32}\n"
+                "workload: {prompts: pool.jsonl, prompt_tokens: 4, output_tokens: 6}\n");
+  const ChildEnd end =
+      run_program({"plan", (folder_ / "spec.yaml").string(), "--db", database().string()});
+  EXPECT_EQ(end.code, 6);
+  EXPECT_THAT(end.out, HasSubstr("skipped 1 of 2 cells"));
+  EXPECT_THAT(end.err, HasSubstr("full@c=1,prompt=4,output=6 cannot run: weights w4a16-g32 have a "
+                                 "matrix of q4_1"));
+  EXPECT_EQ(end.err.find("baseline"), std::string::npos);
 }
 
 TEST_F(NoDevice, OnlyALimitInBytesIsComparedWithWhatAPlanNeeds) {

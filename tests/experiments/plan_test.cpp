@@ -350,5 +350,24 @@ TEST(PlanGolden, SpecToPlan) {
   }
 }
 
+/// The time of a CUDA plan comes from that device's bandwidth, whatever the CPU's was.
+TEST(PlanPrint, CudaTimeNeedsTheDevice) {
+  auto spec = parse_spec(golden_dir() / "plan" / "two_by_two.yaml", {});
+  ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
+  spec->device = DeviceKind::kCuda;
+  const RunPlan plan = plan_of(*spec);
+  PlanEstimate estimate;
+  estimate.moved_bytes = 4e12;
+  StoredResults stored;
+  stored.read_bytes_per_s = 20e9;  // of a run on the CPU
+  const PlanView elsewhere{*spec, test_inputs(), plan, "", estimate, std::nullopt, stored};
+  const std::string without = print_plan(elsewhere);
+  EXPECT_THAT(without, HasSubstr("time    no estimate without the CUDA device"));
+  EXPECT_EQ(without.find("at least"), std::string::npos);
+  const PlanView here{*spec, test_inputs(), plan, "", estimate, std::nullopt, stored, 4e12};
+  EXPECT_THAT(print_plan(here), HasSubstr("time    at least 1.00 s: the passes must read 3730 GiB "
+                                          "at 4000 GB/s (measured now)"));
+}
+
 }  // namespace
 }  // namespace triptych

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <new>
 #include <thread>
+#include <utility>
 
 #include "base/random.h"
 #include "base/units.h"
@@ -140,6 +142,30 @@ TEST_F(ResumeTest, KilledAtTenMomentsIsCompletedEachTime) {
   }
   // A loaded machine may finish a run early; most kills must have hit all the same.
   EXPECT_GE(killed, 5);
+}
+
+TEST_F(ResumeTest, AnErrorInTheMiddleSaysHowToGoOn) {
+  const auto database = folder_ / "memory.sqlite";
+  RunOptions options = this->options(database);
+  int engines = 0;
+  options.make_engine = [&](auto weights, const EngineOptions& engine) {
+    if (++engines > 4) throw std::bad_alloc();  // those of the second comparison
+    return make_engine(std::move(weights), engine);
+  };
+  const auto outcome = run_experiment(folder_.spec(kSpec), options);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(outcome.error().message,
+            "out of memory\nrun 1 keeps its finished blocks\ncontinue with: triptych resume "
+            "--run 1 --db " +
+                database.string());
+  EXPECT_EQ(count(database, "SELECT count(*) FROM block"), kCells / 2 * kBlocks);
+  EXPECT_EQ(count(database, "SELECT count(*) FROM v_runs WHERE status = 'interrupted'"), 1);
+  const auto resumed = resume_run(1, this->options(database));
+  ASSERT_TRUE(resumed) << resumed.error().to_string();
+  EXPECT_EQ(resumed->end, RunEnd::kComplete);
+  EXPECT_EQ(count(database, "SELECT count(*) FROM run WHERE interrupted"), 0);
+  expect_whole(database);
 }
 
 }  // namespace

@@ -474,7 +474,7 @@ TEST_F(RunnerTest, RanksThatCannotDivideTheHeadsWriteNothing) {
   yaml.erase(yaml.find("decompose:"));
   const auto outcome = run_experiment(folder_.spec(yaml), options_);
   ASSERT_FALSE(outcome);
-  EXPECT_EQ(outcome.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
   EXPECT_NE(outcome.error().message.find("stacks.full.parallel: tp is 3"), std::string::npos);
   EXPECT_NE(outcome.error().where.find("spec.yaml:7"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(options_.database));

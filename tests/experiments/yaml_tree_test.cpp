@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string_view>
+
 #include <string>
 
 #include "base/random.h"
@@ -135,13 +138,38 @@ TEST(ParseYaml, SizeIsLimited) {
 TEST(SetYamlValue, ReplacesAndAdds) {
   auto root = parse_yaml("a: {b: 1}\n", "t");
   ASSERT_TRUE(root.has_value());
-  ASSERT_TRUE(set_yaml_value(*root, "a.b", "[2, 3]", "--set a.b=[2, 3]").has_value());
-  ASSERT_TRUE(set_yaml_value(*root, "a.c", "x", "--set a.c=x").has_value());
-  ASSERT_TRUE(set_yaml_value(*root, "d.e", "5", "--set d.e=5").has_value());
+  const auto set = [&root](std::string_view path, std::string_view value) {
+    static constexpr std::array<std::string_view, 1> kNamed = {"n"};
+    const std::string text = "--set " + std::string(path) + "=" + std::string(value);
+    return set_yaml_value(*root, path, value, text, kNamed);
+  };
+  ASSERT_TRUE(set("a.b", "[2, 3]").has_value());
+  ASSERT_TRUE(set("a.c", "x").has_value());
+  ASSERT_TRUE(set("d.e", "5").has_value());
   EXPECT_EQ(canonical_yaml(*root, 1), "a: {b: [2, 3], c: x}\nd: {e: 5}\n");
   EXPECT_EQ(describe_place("f", root->find("a")->find("c")->place), "--set a.c=x");
-  EXPECT_FALSE(set_yaml_value(*root, "a.x.y", "1", "s").has_value());
-  EXPECT_FALSE(set_yaml_value(*root, "a.b.y", "1", "s").has_value()) << "a list has no keys";
+  EXPECT_FALSE(set("a.b.y", "1").has_value()) << "a list has no keys";
+}
+
+TEST(SetYamlValue, MakesMappingsOnTheWayButNoNames) {
+  static constexpr std::array<std::string_view, 1> kNamed = {"stacks"};
+  auto root = parse_yaml("stacks: {full: {runtime: fast, parallel: }}\n", "t");
+  ASSERT_TRUE(root.has_value());
+  const auto set = [&root](std::string_view path) {
+    return set_yaml_value(*root, path, "2", "--set " + std::string(path) + "=2", kNamed);
+  };
+  ASSERT_TRUE(set("stacks.full.options.a.b").has_value());
+  ASSERT_TRUE(set("stacks.full.parallel.tp").has_value());
+  ASSERT_TRUE(set("workload.slo.ttft_ms").has_value());
+  ASSERT_TRUE(set("stacks.new").has_value()) << "a whole stack is no slip of the pen";
+  EXPECT_EQ(canonical_yaml(*root, 1),
+            "stacks: {full: {runtime: fast, parallel: {tp: 2}, options: {a: {b: 2}}}, new: 2}\n"
+            "workload: {slo: {ttft_ms: 2}}\n");
+  const YamlValue* made = root->find("workload")->find("slo");
+  EXPECT_EQ(describe_place("f", made->place), "--set workload.slo.ttft_ms=2");
+  const Status typo = set("stacks.ful.parallel.tp");
+  ASSERT_FALSE(typo.has_value());
+  EXPECT_EQ(typo.error().message, "no key \"ful\" in stacks; did you mean \"full\"?");
 }
 
 }  // namespace
