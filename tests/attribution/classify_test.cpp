@@ -170,6 +170,8 @@ TEST(BuiltInRules, NameTheKernelsOfPublicStacks) {
         TimeClass::kAttention},
        {"cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128",
         TimeClass::kAttention},
+       {"void cudnn::fusion::lean_reduction_kernel<false, false, false>(void*, float*, ...)",
+        TimeClass::kAttention},
        {"nvjet_hsh_64x8_64x16_4x1_v_bz_TNN", TimeClass::kGemm},
        {"void gemvx::kernel<int, int, __half, __half, __half, float, false>(...)",
         TimeClass::kGemm},
