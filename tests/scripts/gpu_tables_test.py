@@ -126,6 +126,12 @@ class GpuTablesTest(unittest.TestCase):
         self.assertEqual(rows[1], ["1", "fast", "3.30", "2.00", "1.10", "40", "-", "3000", "80%", "host"])
         self.assertEqual(rows[2][-2:], ["10%", "device"])
 
+    def test_idle_time_of_an_engine_that_wrote_a_trace(self):
+        self.database.executemany("INSERT INTO v_token_time VALUES ('toy', ?, ?, ?)", [
+            (f"slow@{ONE}", "elementwise", 30), (f"slow@{ONE}", "launch_gap", 60), (f"slow@{ONE}", "host_wait", 1)])
+        _, rows = gpu_tables.bound(self.database, "toy/paper")
+        self.assertEqual(rows[0], ["1", "slow", "8.00", "1.00", "2.67", "-", "-", "-", "67%", "host"])
+
     def test_engines_tell_what_ran(self):
         _, rows = gpu_tables.engines(self.database, "toy")
         self.assertEqual(rows, [["slow", "words", "1", "engine 1.2"], ["fast", "arena, graph", "1", "q=stream"],
