@@ -245,6 +245,35 @@ TEST_F(ExternalTest, AnInterruptIsNoFailureAndTheRunGoesOnLater) {
   EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status <> 'planned'"), 0);
 }
 
+TEST_F(ExternalTest, AnInterruptedTraceLeavesNothingAndIsMadeLater) {
+  const TemporaryFiles temporary(folder_ / "tmp");
+  std::atomic<bool> interrupted = false;
+  options_.interrupted = &interrupted;
+  std::jthread user([&](const std::stop_token& stop) {
+    while (!stop.stop_requested() && temporary.left().find("triptych-trace") == std::string::npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    interrupted = true;
+  });
+  EXPECT_EQ(run("{can: [score, trace], trace: endless}").end, RunEnd::kInterrupted);
+  user.join();
+  EXPECT_TRUE(temporary.left().empty()) << temporary.left();
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status <> 'planned'"), 0);
+  EXPECT_EQ(rows("SELECT count(*) FROM block JOIN cell USING (cell_id) WHERE stack = 'hf'"), 5);
+
+  // The blocks are there, so this process runs none of them before the trace.
+  interrupted = false;
+  ::setenv("FAKE_ENGINE_HURRY", "1", 1);
+  EXPECT_EQ(run("{can: [score, trace], trace: endless}").end, RunEnd::kComplete);
+  ::unsetenv("FAKE_ENGINE_HURRY");
+  EXPECT_EQ(rows("SELECT count(*) FROM trace JOIN cell USING (cell_id) WHERE stack = 'hf'"), 2);
+  EXPECT_EQ(rows("SELECT count(*) FROM block JOIN cell USING (cell_id) WHERE stack = 'hf'"), 10);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell_facts JOIN cell USING (cell_id) WHERE stack = 'hf' AND "
+                 "peak_bytes = 3000"),
+            2)
+      << "a warm-up came before the trace, and told the memory";
+}
+
 TEST_F(ExternalTest, ThePlanKnowsItsProgram) {
   const std::string adapter = (folder_ / "adapter.py").string();
   folder_.write("adapter.py", "print(1)");

@@ -48,7 +48,7 @@ class FakeTrace:
             return {"trace_error": "no profiler\nin this build"}
         if self.fault == "untold":
             return {}
-        if self.fault not in ("good", "overlap", "other_clock", "no_tokens", "no_device",
+        if self.fault not in ("good", "endless", "overlap", "other_clock", "no_tokens", "no_device",
                               "more_steps", "no_steps"):
             self.write_other()
         else:
@@ -152,6 +152,8 @@ class Fake:
         requests = message["requests"]
         if "trace" in message:
             self.trace = FakeTrace(message["trace"], self.options.get("trace", "good"))
+            if self.trace.fault == "endless" and "FAKE_ENGINE_HURRY" not in os.environ:
+                time.sleep(60)
             if self.trace.fault == "dies":
                 print("profiler: segmentation fault", file=sys.stderr, flush=True)
                 os._exit(11)
