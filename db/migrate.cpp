@@ -21,6 +21,7 @@
 #include "db/schema.sql.h"
 #include "db/views/v_blocks.sql.h"
 #include "db/views/v_decomposition.sql.h"
+#include "db/views/v_device_time.sql.h"
 #include "db/views/v_history.sql.h"
 #include "db/views/v_latency.sql.h"
 #include "db/views/v_requests.sql.h"
@@ -35,11 +36,17 @@ namespace triptych::db {
 namespace {
 
 constexpr std::array kViews = {
-    View{"v_blocks", kVBlocksSql},     View{"v_decomposition", kVDecompositionSql},
-    View{"v_history", kVHistorySql},   View{"v_latency", kVLatencySql},
-    View{"v_requests", kVRequestsSql}, View{"v_runs", kVRunsSql},
-    View{"v_serving", kVServingSql},   View{"v_stack_summary", kVStackSummarySql},
-    View{"v_threats", kVThreatsSql},   View{"v_token_time", kVTokenTimeSql},
+    View{"v_blocks", kVBlocksSql},
+    View{"v_decomposition", kVDecompositionSql},
+    View{"v_device_time", kVDeviceTimeSql},
+    View{"v_history", kVHistorySql},
+    View{"v_latency", kVLatencySql},
+    View{"v_requests", kVRequestsSql},
+    View{"v_runs", kVRunsSql},
+    View{"v_serving", kVServingSql},
+    View{"v_stack_summary", kVStackSummarySql},
+    View{"v_threats", kVThreatsSql},
+    View{"v_token_time", kVTokenTimeSql},
 };
 
 // From version 2 on; version 1 is the first there is.

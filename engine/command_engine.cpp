@@ -55,20 +55,14 @@ class CommandEngine final : public Engine {
   }
 
   Result<GenerateResult> generate(std::span<const Request> requests, ActivitySink* sink) override {
-    if (sink != nullptr) return unsupported("cannot say what it launches, so there is no trace");
-    const bool open_loop = std::any_of(requests.begin(), requests.end(),
-                                       [](const Request& r) { return r.arrival_ns.has_value(); });
-    if (open_loop && !ready_.can_arrivals) {
-      return unsupported("takes no requests at times of their own");
-    }
-    if (failure_) return Unexpected{*failure_};
-    for (size_t i = 0; i < requests.size(); ++i) {
-      TRIPTYCH_RETURN_IF_ERROR(check_request(requests[i], i));
-    }
-    deadline_ns_ = now_ns() + options_.timeouts.pass_ns;
-    Result<GenerateResult> result = try_generate(requests);
-    if (!result) return broken(result.error());
-    return result;
+    if (sink != nullptr) return unsupported("cannot tell what it launches while it runs");
+    return run(requests, nullptr);
+  }
+
+  Result<GenerateResult> generate_to_file(std::span<const Request> requests,
+                                          const TraceFile& trace) override {
+    if (!ready_.can_trace) return unsupported("writes no traces");
+    return run(requests, &trace);
   }
 
   Status score(std::span<const int32_t> tokens, int64_t prefill_tokens,
@@ -88,6 +82,7 @@ class CommandEngine final : public Engine {
 
   bool can_score() const override { return ready_.can_score; }
   bool can_trace() const override { return false; }
+  bool writes_traces() const override { return ready_.can_trace; }
 
   EngineMemory memory() const override {
     // Only the whole is told, or nothing: the rest is such that the parts add up to what was told,
@@ -103,6 +98,27 @@ class CommandEngine final : public Engine {
   const EngineOptions& options() const override { return options_.engine; }
 
  private:
+  /// One pass, recorded where `trace` says; not recorded where it is null.
+  Result<GenerateResult> run(std::span<const Request> requests, const TraceFile* trace) {
+    const bool open_loop = std::any_of(requests.begin(), requests.end(),
+                                       [](const Request& r) { return r.arrival_ns.has_value(); });
+    if (open_loop && !ready_.can_arrivals) {
+      return unsupported("takes no requests at times of their own");
+    }
+    if (failure_) return Unexpected{*failure_};
+    for (size_t i = 0; i < requests.size(); ++i) {
+      TRIPTYCH_RETURN_IF_ERROR(check_request(requests[i], i));
+    }
+    deadline_ns_ = now_ns() + options_.timeouts.pass_ns;
+    std::string trace_fault;
+    Result<GenerateResult> result = try_generate(requests, trace, trace_fault);
+    if (!result) return broken(result.error());
+    if (trace != nullptr && !trace_fault.empty()) {
+      return fail(ErrorCode::kNotFound, trace_fault, options_.name);
+    }
+    return result;
+  }
+
   Status try_open() {
     TRIPTYCH_RETURN_IF_ERROR(send(open_message(options_.open, options_.engine)));
     TRIPTYCH_TRY(const Json record, receive(options_.timeouts.start_ns, "\"ready\""));
@@ -125,14 +141,16 @@ class CommandEngine final : public Engine {
          ""});
   }
 
-  Result<GenerateResult> try_generate(std::span<const Request> requests) {
+  Result<GenerateResult> try_generate(std::span<const Request> requests, const TraceFile* trace,
+                                      std::string& trace_fault) {
     PassReader reader({.pass = ++pass_,
                        .requests = requests,
                        .concurrency = options_.engine.max_batch,
                        .vocab_size = ready_.vocab_size,
                        .eos_token_id = options_.open.eos_token_id,
                        .sent_ns = now_ns()});
-    TRIPTYCH_RETURN_IF_ERROR(send(generate_message(pass_, options_.engine.max_batch, requests)));
+    TRIPTYCH_RETURN_IF_ERROR(
+        send(generate_message(pass_, options_.engine.max_batch, requests, trace)));
     while (!reader.ended()) {
       Result<Json> record = receive(options_.timeouts.record_ns, "\"end\" of a pass");
       if (!record) {
@@ -143,7 +161,9 @@ class CommandEngine final : public Engine {
       const Status taken = reader.take(*record, now_ns());
       if (!taken) return at_line(taken.error());
     }
-    peak_bytes_ = std::max(peak_bytes_, reader.peak_bytes());
+    trace_fault = reader.trace_fault();
+    // What recording takes is not the engine's.
+    if (trace == nullptr) peak_bytes_ = std::max(peak_bytes_, reader.peak_bytes());
     return std::move(reader).result();
   }
 

@@ -39,8 +39,9 @@ struct CommandEngineOptions {
 /// The protocol has no words for another choice of tokens than greedy. Errors: kUnsupported.
 [[nodiscard]] Status check_command_sampling(const SamplingParams& sampling);
 
-/// Starts the child and waits until it has loaded the model. generate() with a sink and score() are
-/// kUnsupported where can_trace() and can_score() say no. Whatever else goes wrong with the child
+/// Starts the child and waits until it has loaded the model. generate() with a sink,
+/// generate_to_file() and score() are kUnsupported where can_trace(), writes_traces() and
+/// can_score() say no. Whatever else goes wrong with the child
 /// (it ends, is silent too long, breaks the protocol) ends it, and this and every later call gives
 /// an error that quotes the end of its standard error. Errors: kNotFound (no such program), kIo,
 /// kCorrupt (protocol); kUnsupported (sampling, or where the child says so), kOutOfMemory (it

@@ -24,11 +24,6 @@ std::string plain_text(std::string text) {
   return text.substr(0, end) + "...";
 }
 
-Result<std::string> optional_string(const Json& record, const char* key) {
-  TRIPTYCH_TRY(const auto text, json_string(record, key, ""));
-  return plain_text(text.value_or(""));
-}
-
 Result<int64_t> positive(const Json& record, const char* key) {
   TRIPTYCH_TRY(const int64_t value, required_integer(record, key));
   if (value > 0) return value;
@@ -42,6 +37,7 @@ Status read_abilities(const Json& record, EngineReady& ready) {
   for (const Json& ability : *can) {
     ready.can_score = ready.can_score || ability == "score";
     ready.can_arrivals = ready.can_arrivals || ability == "arrivals";
+    ready.can_trace = ready.can_trace || ability == "trace";
   }
   return {};
 }
@@ -75,6 +71,11 @@ Result<std::string> required_string(const Json& record, const char* key) {
   return fail(ErrorCode::kCorrupt, "\"" + std::string(key) + "\" is missing");
 }
 
+Result<std::string> optional_text(const Json& record, const char* key) {
+  TRIPTYCH_TRY(const auto text, json_string(record, key, ""));
+  return plain_text(text.value_or(""));
+}
+
 std::string open_message(const OpenMessage& open, const EngineOptions& options) {
   Json message = {{"type", "open"},
                   {"protocol", kCommandProtocol},
@@ -90,7 +91,8 @@ std::string open_message(const OpenMessage& open, const EngineOptions& options) 
   return message.dump();
 }
 
-std::string generate_message(int64_t pass, int64_t concurrency, std::span<const Request> requests) {
+std::string generate_message(int64_t pass, int64_t concurrency, std::span<const Request> requests,
+                             const TraceFile* trace) {
   Json list = Json::array();
   for (size_t i = 0; i < requests.size(); ++i) {
     Json request = {{"id", i},
@@ -100,12 +102,14 @@ std::string generate_message(int64_t pass, int64_t concurrency, std::span<const 
     if (requests[i].arrival_ns) request["arrival_ns"] = *requests[i].arrival_ns;
     list.push_back(std::move(request));
   }
-  return Json({{"type", "generate"},
-               {"pass", pass},
-               {"concurrency", concurrency},
-               {"sampling", "greedy"},
-               {"requests", std::move(list)}})
-      .dump();
+  Json message = {{"type", "generate"},
+                  {"pass", pass},
+                  {"concurrency", concurrency},
+                  {"sampling", "greedy"},
+                  {"requests", std::move(list)}};
+  if (trace != nullptr)
+    message["trace"] = {{"path", trace->path.string()}, {"steps", trace->steps}};
+  return message.dump();
 }
 
 std::string score_message(std::span<const int32_t> tokens, int64_t prefill_tokens) {
@@ -139,7 +143,7 @@ Result<EngineReady> parse_ready(const Json& record) {
   TRIPTYCH_TRY(ready.vocab_size, positive(record, "vocab_size"));
   TRIPTYCH_RETURN_IF_ERROR(read_abilities(record, ready));
   TRIPTYCH_RETURN_IF_ERROR(read_frameworks(record, ready));
-  TRIPTYCH_TRY(ready.kernels, optional_string(record, "kernels"));
+  TRIPTYCH_TRY(ready.kernels, optional_text(record, "kernels"));
   TRIPTYCH_TRY(const auto bytes, json_integer(record, "weight_bytes", ""));
   ready.weight_bytes = bytes.value_or(0);
   if (ready.weight_bytes < 0) {

@@ -28,8 +28,10 @@ struct OpenMessage {
   Json options = Json::object();
 };
 [[nodiscard]] std::string open_message(const OpenMessage& open, const EngineOptions& options);
+/// `trace`: where the engine is to leave a trace of the pass; null: nowhere.
 [[nodiscard]] std::string generate_message(int64_t pass, int64_t concurrency,
-                                           std::span<const Request> requests);
+                                           std::span<const Request> requests,
+                                           const TraceFile* trace = nullptr);
 [[nodiscard]] std::string score_message(std::span<const int32_t> tokens, int64_t prefill_tokens);
 
 /// What an engine says when it has loaded.
@@ -40,6 +42,7 @@ struct EngineReady {
   int64_t vocab_size = 0;
   bool can_score = false;
   bool can_arrivals = false;
+  bool can_trace = false;
   std::string kernels;       ///< Its own words.
   std::string frameworks;    ///< "torch 2.11.0, transformers 5.17.0"
   int64_t weight_bytes = 0;  ///< 0 if it was not told.
@@ -65,5 +68,7 @@ struct EngineReady {
 /// Member `key`, which must be there. Errors: kCorrupt.
 [[nodiscard]] Result<int64_t> required_integer(const Json& record, const char* key);
 [[nodiscard]] Result<std::string> required_string(const Json& record, const char* key);
+/// Member `key` as one line of moderate length, or "". Errors: kCorrupt.
+[[nodiscard]] Result<std::string> optional_text(const Json& record, const char* key);
 
 }  // namespace triptych

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -67,6 +68,12 @@ struct EngineMemory {
   }
 };
 
+/// A trace that an engine writes itself: Chrome or Kineto JSON with phases.
+struct TraceFile {
+  std::filesystem::path path;
+  int64_t steps = 0;  ///< Most decode steps that it is to hold.
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -89,6 +96,13 @@ class Engine {
   [[nodiscard]] virtual bool can_score() const { return true; }
   /// Does generate() tell a sink what ran? Only the program itself knows what it launches.
   [[nodiscard]] virtual bool can_trace() const { return true; }
+  /// Can generate_to_file() be called? An engine of another project may record itself.
+  [[nodiscard]] virtual bool writes_traces() const { return false; }
+  /// generate() while the engine records what its device does and leaves it at `trace.path`.
+  /// Errors: as generate(); kUnsupported where writes_traces() says no; kNotFound with the engine's
+  /// reason if the pass ran but left no trace.
+  [[nodiscard]] virtual Result<GenerateResult> generate_to_file(std::span<const Request> requests,
+                                                                const TraceFile& trace);
 
   /// Peaks are the highest of all generate() calls so far, counted when memory is taken; a page
   /// pool and an arena count whole from the start.
@@ -100,6 +114,10 @@ class Engine {
   [[nodiscard]] virtual std::string kernel_choice(int64_t batch) const = 0;
   [[nodiscard]] virtual const EngineOptions& options() const = 0;
 };
+
+inline Result<GenerateResult> Engine::generate_to_file(std::span<const Request>, const TraceFile&) {
+  return fail(ErrorCode::kUnsupported, "the engine writes no traces");
+}
 
 /// What make_engine() refuses of the options alone, so that a plan can tell before weights are
 /// loaded. Errors: kInvalidArgument (out of range), kUnsupported (features, cache format, more

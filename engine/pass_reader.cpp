@@ -246,6 +246,8 @@ Status PassReader::take_end(const Json& record) {
   TRIPTYCH_TRY(const auto prefills, json_integer(record, "prefill_steps", ""));
   TRIPTYCH_TRY(const auto decodes, json_integer(record, "decode_steps", ""));
   TRIPTYCH_TRY(const auto peak, json_integer(record, "peak_bytes", ""));
+  TRIPTYCH_TRY(trace_, optional_text(record, "trace"));
+  TRIPTYCH_TRY(trace_error_, optional_text(record, "trace_error"));
   result_.prefill_steps = prefills.value_or(prefills_);
   result_.decode_steps = decodes.value_or(static_cast<int64_t>(longest) - 1);
   peak_bytes_ = peak.value_or(0);
@@ -260,6 +262,11 @@ Status PassReader::take_end(const Json& record) {
 GenerateResult PassReader::result() && {
   TRIPTYCH_CHECK(ended_, "a pass that has not ended has no result");
   return std::move(result_);
+}
+
+std::string PassReader::trace_fault() const {
+  if (!trace_error_.empty()) return trace_error_;
+  return trace_ == "written" ? "" : "its \"end\" says neither \"trace\" nor \"trace_error\"";
 }
 
 std::string PassReader::progress() const {

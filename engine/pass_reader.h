@@ -37,6 +37,8 @@ class PassReader {
   [[nodiscard]] GenerateResult result() &&;
   /// As told with the end; 0 if it was not.
   [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }
+  /// Why there is no trace, as told with the end; "" where one was written.
+  [[nodiscard]] std::string trace_fault() const;
   /// "2 of 8 requests done, 77 tokens", for messages about a pass that was cut off.
   [[nodiscard]] std::string progress() const;
 
@@ -66,6 +68,8 @@ class PassReader {
   int64_t last_ns_ = 0;  ///< Time of the record before.
   int64_t prefills_ = 0;
   int64_t peak_bytes_ = 0;
+  std::string trace_;        ///< "written", as told with the end.
+  std::string trace_error_;  ///< Likewise.
   bool started_ = false;
   bool ended_ = false;
 };

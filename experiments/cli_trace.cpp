@@ -20,6 +20,7 @@ namespace triptych::cli {
 namespace {
 
 constexpr std::array<std::string_view, 3> kTableFormats = {"table", "csv", "json"};
+constexpr std::array<std::string_view, 2> kPhases = {"decode", "prefill"};
 constexpr Option kCellOption = {"cell", ValueKind::kText, "NAME",
                                 "cell of the database, e.g. \"full@c=1,prompt=32,output=32\"", ""};
 
@@ -29,6 +30,7 @@ constexpr std::array kAttributeOptions = {
     Option{"run", ValueKind::kNumber, "ID", "run of the cell", "the newest with a trace of it"},
     Option{"rules", ValueKind::kFile, "FILE", "rules that name the time classes (YAML)",
            "those that are built in"},
+    Option{"phase", ValueKind::kText, "KIND", "phases that are divided", "decode", false, kPhases},
     Option{"format", ValueKind::kText, "FORMAT", "form of the rows", "table", false, kTableFormats},
     Option{"allow-dropped", ValueKind::kSwitch, "",
            "divide a trace although records are missing from it", "off: such a trace is refused"}};
@@ -72,17 +74,17 @@ struct DeviceTotal {
   int64_t tokens = 0;
 };
 
-/// Per device: the decode steps, or the whole trace when it has no decode step.
-std::map<int32_t, DeviceTotal> device_totals(const Attribution& attribution) {
+/// Per device: the phases of one kind, or the whole trace when it has no decode step.
+std::map<int32_t, DeviceTotal> device_totals(const Attribution& attribution, PhaseKind kind) {
   std::map<int32_t, DeviceTotal> totals;
   for (const StepBreakdown& step : attribution.steps) {
-    if (step.phase.kind != PhaseKind::kDecode) continue;
+    if (step.phase.kind != kind) continue;
     DeviceTotal& total = totals[step.device_id];
     for (size_t i = 0; i < kNumTimeClasses; ++i) total.times[i] += step.times[i];
     total.window_ns += step.end_ns - step.start_ns;
     total.tokens += step.phase.tokens;
   }
-  if (!totals.empty()) return totals;
+  if (!totals.empty() || kind == PhaseKind::kPrefill) return totals;
   for (const DeviceBreakdown& device : attribution.devices) {
     totals[device.device_id] = {device.times, device.end_ns - device.start_ns, 0};
   }
@@ -112,7 +114,8 @@ TextTable class_table(const std::map<int32_t, DeviceTotal>& totals) {
 
 /// What the rows leave out: the window they sum to, and names without a class.
 std::string footer(const std::map<int32_t, DeviceTotal>& totals, const Attribution& attribution,
-                   int64_t unused_events) {
+                   PhaseKind kind, int64_t unused_events) {
+  const char* phases = kind == PhaseKind::kDecode ? "decode steps" : "prefill";
   std::string text;
   for (const auto& [device_id, total] : totals) {
     int64_t sum = 0;
@@ -120,7 +123,7 @@ std::string footer(const std::map<int32_t, DeviceTotal>& totals, const Attributi
     text += str_format("device %d: window %lld ns, ", device_id,
                        static_cast<long long>(total.window_ns)) +
             (total.tokens > 0
-                 ? str_format("decode steps of %lld tokens", static_cast<long long>(total.tokens))
+                 ? str_format("%s of %lld tokens", phases, static_cast<long long>(total.tokens))
                  : std::string("whole trace, no decode step in it")) +
             str_format(", residual %lld ns\n", static_cast<long long>(total.window_ns - sum));
   }
@@ -159,13 +162,16 @@ int print_attribution(const Trace& trace, const Arguments& arguments, CliStreams
   const auto format = parse_table_format(arguments.has("format") ? arguments.text("format")
                                                                  : std::string(kTableFormats[0]));
   if (!format) return report_error(format.error(), ErrorSubject::kInput, streams);
-  const auto totals = device_totals(*attribution);
+  const bool prefill = arguments.has("phase") && arguments.text("phase") == kPhases[1];
+  const PhaseKind kind = prefill ? PhaseKind::kPrefill : PhaseKind::kDecode;
+  const auto totals = device_totals(*attribution, kind);
   if (totals.empty()) {
-    streams.err << "triptych: the trace has no device records and no phases: nothing to divide\n";
+    streams.err << "triptych: the trace has no device records or no "
+                << (prefill ? "prefill" : "phases") << ": nothing to divide\n";
   }
   streams.out << render_table(class_table(totals), *format);
   std::ostream& notes = *format == TableFormat::kTable ? streams.out : streams.err;
-  notes << footer(totals, *attribution, trace.unused_events);
+  notes << footer(totals, *attribution, kind, trace.unused_events);
   return kExitOk;
 }
 
@@ -259,7 +265,8 @@ const Command kAttribute = {
     .synopsis = "[FILE] [options]",
     .details =
         "Every nanosecond of the decode steps belongs to one class; the classes sum to the window\n"
-        "exactly. A trace without decode steps is divided as a whole.\n"
+        "exactly. A trace without decode steps is divided as a whole. With --phase prefill the\n"
+        "windows are those in which prompts were read.\n"
         "\n"
         "Arguments:\n"
         "  FILE  Chrome or Kineto JSON trace; or name a stored cell with --cell\n",

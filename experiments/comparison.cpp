@@ -6,15 +6,13 @@
 #include <functional>
 #include <utility>
 
-#include "attribution/classify.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "experiments/agreement.h"
 #include "experiments/command_stack.h"
 #include "experiments/summary.h"
 #include "experiments/threats.h"
-#include "experiments/trace_rows.h"
-#include "profiler/host_tracer.h"
+#include "experiments/traced_pass.h"
 
 namespace triptych {
 
@@ -299,11 +297,22 @@ class ComparisonRun {
   Result<ComparisonEnd> run_traces() {
     for (ActiveCell& cell : cells_) {
       if (!cell.live() || context_.spec.measure.trace_steps == 0) continue;
-      if (!cell.engine->can_trace()) continue;
+      if (!is_traceable(*cell.engine)) continue;
       if (context_.interrupted()) return ComparisonEnd::kInterrupted;
       TRIPTYCH_TRY(cell.data.trace, context_.store.trace(cell.data.row.cell_id));
       if (cell.data.trace) continue;
-      Result<db::TraceRow> trace = traced_pass(cell);
+      if (!cell.ran) {  // an earlier process ran the blocks; this one has not loaded its kernels
+        TRIPTYCH_RETURN_IF_ERROR(warm_up(cell));
+        if (ended()) return *ended_;
+        if (!cell.live()) continue;
+      }
+      context_.progress.show(comparison_.label + "  tracing  " + cell.data.row.stack, now_ns());
+      Result<db::TraceRow> trace =
+          traced_pass(*cell.engine, requests_.requests, context_.spec.measure.trace_steps,
+                      cell.data.row.cell_id);
+      if (!trace && context_.interrupted() && !cell.data.stack.builtin()) {
+        return ComparisonEnd::kInterrupted;
+      }
       if (!trace && trace.error().code == ErrorCode::kDeviceLost) {
         TRIPTYCH_RETURN_IF_ERROR(retire(cell, trace.error()));
         return *ended_;
@@ -317,22 +326,6 @@ class ComparisonRun {
       cell.data.trace = std::move(*trace);
     }
     return ComparisonEnd::kDone;
-  }
-
-  Result<db::TraceRow> traced_pass(ActiveCell& cell) {
-    context_.progress.show(comparison_.label + "  tracing  " + cell.data.row.stack, now_ns());
-    // One wave of requests: the steps of the first request are then the steps of all.
-    const auto wave = std::min(requests_.requests.size(),
-                               static_cast<size_t>(std::max<int64_t>(workload_.concurrency, 1)));
-    std::vector<Request> requests(requests_.requests.begin(), requests_.requests.begin() + wave);
-    for (Request& request : requests) {
-      request.max_new_tokens =
-          std::min(request.max_new_tokens, context_.spec.measure.trace_steps + 1);
-    }
-    HostTracer tracer;
-    TRIPTYCH_TRY(const GenerateResult result, cell.engine->generate(requests, &tracer));
-    TRIPTYCH_TRY(const Trace trace, tracer.take());
-    return make_trace_row(cell.data.row.cell_id, trace, Classifier::built_in());
   }
 
   /// Time that one decode step takes at least, with half of the output written.

@@ -79,6 +79,18 @@ std::optional<double> goodput_per_s(const db::CellRow& cell, const db::BlockRow&
   return 1e9 * static_cast<double>(kept) / static_cast<double>(block.wall_ns);
 }
 
+/// Among the requests that were submitted with the first one, the one whose first token came last.
+/// All prompts of its wave are read by then, so its gaps are the lengths of steps that only decode,
+/// which are what a trace's decode steps are; those of earlier requests hold prompts of others.
+const db::RequestRow& last_to_begin(std::span<const db::RequestRow> requests) {
+  const db::RequestRow* last = &requests.front();
+  for (const db::RequestRow& request : requests) {
+    const bool same_wave = request.submit_ns == requests.front().submit_ns;
+    if (same_wave && request.ttft_ns > last->ttft_ns) last = &request;
+  }
+  return *last;
+}
+
 void append_rows(const Decomposition& from, const DecomposeSpec& spec, const db::CellRow& cell,
                  int64_t blocks, std::vector<db::DecompositionRow>& rows) {
   int64_t ordinal = 0;
@@ -213,12 +225,10 @@ Result<std::vector<db::DecompositionRow>> decompose_cells(const DecomposeSpec& s
 std::optional<double> trace_dilation(const db::TraceRow& trace,
                                      std::span<const db::BlockRow> blocks) {
   if (trace.steps == 0) return std::nullopt;
-  // The first request is decoded from the first step on, so its gaps are the lengths of the steps
-  // that the traced pass ran too.
   std::vector<double> timed;
   for (const db::BlockRow& block : blocks) {
     if (block.requests.empty()) continue;
-    const std::vector<int64_t>& gaps = block.requests.front().itl_ns;
+    const std::vector<int64_t>& gaps = last_to_begin(block.requests).itl_ns;
     const size_t steps = std::min(gaps.size(), static_cast<size_t>(trace.steps));
     if (steps == 0) continue;
     int64_t sum = 0;

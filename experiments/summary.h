@@ -53,8 +53,9 @@ struct CellMeasurement {
     const DecomposeSpec& spec, std::span<const CellMeasurement> cells,
     const BootstrapOptions& options);
 
-/// Mean step time of the traced pass / that of the timed passes over the same steps.
-/// Absent without decode steps in the trace or gaps in the blocks.
+/// Mean decode step of the traced pass / that of the timed passes over as many steps, from where
+/// all prompts of the first wave are read. Absent without decode steps in the trace or gaps in the
+/// blocks.
 [[nodiscard]] std::optional<double> trace_dilation(const db::TraceRow& trace,
                                                    std::span<const db::BlockRow> blocks);
 

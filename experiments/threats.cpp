@@ -231,11 +231,11 @@ void find_trace(const CellMeasurement& cell, Collector& out) {
   if (!cell.trace_error.empty()) {
     out.add("trace_failed", "warning", cell.row.stack + ": no trace: " + cell.trace_error);
   }
-  if (!cell.trace && !cell.stack.builtin()) {
+  if (!cell.trace && cell.trace_error.empty() && !cell.stack.builtin()) {
     out.add("trace_of_others", "note",
             cell.row.stack +
-                ": only an engine of another project knows what it launches, so its "
-                "time is not divided");
+                ": there is no trace of this engine of another project, so its time is not "
+                "divided");
   }
   if (!cell.trace) return;
   if (cell.trace->dropped > 0) {

@@ -13,6 +13,8 @@ import statistics
 
 # What the fast runtime is meant to reach; a row of `floors` and `prefill` looks its own up here.
 TARGETS = pathlib.Path(__file__).resolve().with_name("gpu_targets.json")
+# Names of kernels in a table of prompts; the others are summed.
+MOST_KERNELS = 8
 # A row that triptych_gpu_bench prints: name, shape, time with its spread, rates, multiple of the floor.
 BENCH_ROW = re.compile(r"(?P<name>\S.*?) {2,}(?P<shape>\S.*?) {2,}(?P<us>[\d.]+) \[[\d.]+, [\d.]+\] +"
                        r"[\d.]+ +[\d.]+ +(?P<floors>[\d.]+)")
@@ -173,6 +175,37 @@ def bound(database, name):
             "host us a prefill step", "host us a step, all", "device idle in the trace", "bound by"], rows
 
 
+def short_name(name):
+    """What a kernel is, without tiles, architecture and the types of its templates."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    return re.sub(r"_(sm\d|\d+x\d).*", "", re.split(r"[<(]", name)[0]).strip() or name
+
+
+def prompt_kernels(database, experiments):
+    """What the device did while prompts were read in the traced pass, the longest first."""
+    stored = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'v_device_time'").fetchone()
+    rows = []
+    for cell in done_cells(database, experiments) if stored else []:
+        kernels, whole = {}, 0
+        for row in database.execute(
+                "SELECT name, records, ns, phase_ns FROM v_device_time WHERE experiment = ? AND cell = ?"
+                " AND phase = 'prefill' AND kind <> 'runtime'", [cell["experiment"], cell["cell"]]):
+            whole = row["phase_ns"]
+            count, ns = kernels.get(short_name(row["name"]), (0, 0))
+            kernels[short_name(row["name"])] = (count + row["records"], ns + row["ns"])
+        longest = sorted(kernels.items(), key=lambda item: -item[1][1])
+        others = [times for _, times in longest[MOST_KERNELS:]]
+        lines = longest[:MOST_KERNELS]
+        if others:
+            lines.append(("all others", tuple(map(sum, zip(*others)))))
+        if whole:
+            lines.append(("nothing", ("", whole - sum(ns for _, ns in kernels.values()))))
+        rows += [[cell["stack"], str(cell["batch"]), name, str(count), milliseconds(ns), f"{ns / whole:.1%}"]
+                 for name, (count, ns) in lines]
+    none = [["-", "-", "no records of prompts are stored", "-", "-", "-"]]
+    return ["stack", "batch", "what ran", "times", "ms", "share"], rows or none
+
+
 def engines(database, experiments):
     """What each stack is: its features, and the kernels it took or what the external engine says of itself."""
     found = {}
@@ -227,4 +260,4 @@ def gpu_bench_origin(text, name):
 
 
 KINDS = {"floors": floors, "prefill": prefill, "factors": factors, "bound": bound, "engines": engines,
-         "threat_counts": threat_counts}
+         "prompt_kernels": prompt_kernels, "threat_counts": threat_counts}

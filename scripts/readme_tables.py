@@ -7,8 +7,8 @@ A table stands between two markers, and the first names where it comes from:
     <!-- table stacks quickstart experiments/results/laptop-2026-01-31/results.sqlite -->
     <!-- /table -->
 Kinds are `stacks`, `decomposition`, `token_time`, `threats` and `serving`, from a JSON file `bench_cpu` and
-`aa`, those of gpu_tables.py (`floors`, `prefill`, `factors`, `bound`, `engines`, `threat_counts`), and
-`gpu_bench` from what triptych_gpu_bench printed. A source of `-` means an empty table.
+`aa`, those of gpu_tables.py (`floors`, `prefill`, `factors`, `bound`, `engines`, `prompt_kernels`,
+`threat_counts`), and `gpu_bench` from what triptych_gpu_bench printed. A source of `-` means an empty table.
 
 usage: readme_tables.py FILE                          rewrites the tables of FILE
        readme_tables.py FILE --from SOURCE            first lets all of them come from SOURCE: a file, or a

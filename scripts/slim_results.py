@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a results database small enough to be kept in a repository.
 
-Records of traces (tables `activity`, `phase` and `name`) go: what was made of them, the time per class, stays.
+Records of traces (tables `activity`, `phase` and `name`) go: what was made of them, the time per class, stays. So do the
+records of experiments that are named.
 Gaps between tokens stay for some requests of every timed pass, evenly spaced from the first to the
 last; all other numbers of a request stay, and so do summaries, factors and threats.
 
-usage: slim_results.py DATABASE [--gaps N]
+usage: slim_results.py DATABASE [--gaps N] [--records EXPERIMENT]...
 """
 
 import argparse
@@ -27,7 +28,7 @@ def kept(count, wanted):
     return {round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}
 
 
-def slim(database, gaps):
+def slim(database, gaps, whole):
     # A trial of the program's own tables: another kind of file has none of them.
     passes = database.execute(
         "SELECT block_id, count(*) FROM request GROUP BY block_id").fetchall()
@@ -37,8 +38,13 @@ def slim(database, gaps):
         database.execute(
             f"UPDATE request SET itl_ns = '[]' WHERE block_id = ? AND request_index NOT IN ({places})",
             [block_id, *wanted])
-    for table in ("activity", "phase", "name"):
-        database.execute(f"DELETE FROM {table}")
+    names = ", ".join("?" * len(whole))
+    for table in ("activity", "phase"):
+        database.execute(
+            f"DELETE FROM {table} WHERE trace_id NOT IN (SELECT trace_id FROM trace JOIN cell USING (cell_id)"
+            f" JOIN run USING (run_id) WHERE experiment IN ({names}))", whole)
+    database.execute("DELETE FROM name WHERE name_id NOT IN (SELECT name_id FROM activity"
+                     " UNION SELECT kind_id FROM activity)")
     database.commit()
     database.execute("PRAGMA journal_mode = DELETE")
     database.execute("VACUUM")
@@ -49,6 +55,8 @@ def main(arguments):
     parser.add_argument("database", type=pathlib.Path)
     parser.add_argument("--gaps", type=int, default=GAPS, metavar="N",
                         help=f"requests of a pass whose gaps between tokens stay (default: {GAPS})")
+    parser.add_argument("--records", action="append", default=[], metavar="EXPERIMENT",
+                        help="an experiment whose traces stay whole (default: none)")
     options = parser.parse_args(arguments)
     if not options.database.is_file():
         print(f"slim_results: {options.database}: no such file", file=sys.stderr)
@@ -56,7 +64,7 @@ def main(arguments):
     before = options.database.stat().st_size
     try:
         database = sqlite3.connect(options.database)
-        slim(database, options.gaps)
+        slim(database, options.gaps, options.records)
         database.close()
     except sqlite3.Error as error:
         print(f"slim_results: {options.database}: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ Runs what a user of Transformers writes: one forward call per token with past_ke
 argmax on the device, static batches, left padding where prompts differ in length, and one
 synchronisation per step, when the ids of its tokens come to the host. Records are kept while a
 batch runs and written between steps once a second at most, so that the harness costs a step nothing.
+In a traced pass torch.profiler records what the device does; the steps are told beside it.
 """
 
 import base64
@@ -88,6 +89,93 @@ class Batch:
         return of, ended
 
 
+class PassTrace:
+    """A pass as torch.profiler sees it, written with its steps as phases on CLOCK_MONOTONIC.
+
+    Only the device is recorded on a GPU, with the runtime calls of the host: recording operators,
+    too, would stretch the host's part of a step, which is what a step may be bound by. A CPU is
+    what its operators ran on, so there the outermost ones count as work of the device.
+    """
+
+    ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver")
+    PHASES = 1_000_000  # the process of their track, above every device
+
+    def __init__(self, torch, on_gpu, path):
+        self.path = Path(path)
+        self.on_gpu = on_gpu
+        self.source = f"torch.profiler {torch.__version__}"
+        self.profiler = torch.profiler.profile(activities=[self.activity(torch, on_gpu)])
+        self.phases = []
+
+    @staticmethod
+    def activity(torch, on_gpu):
+        known = torch.profiler.ProfilerActivity
+        return known.CUDA if on_gpu else known.CPU
+
+    def phase(self, kind, index, tokens, start, end):
+        self.phases.append((kind, index, tokens, start, end))
+
+    def write(self):
+        raw = self.path.with_suffix(".kineto.json")
+        self.profiler.export_chrome_trace(str(raw))
+        with raw.open(encoding="utf-8") as file:
+            kineto = json.load(file)
+        raw.unlink()
+        # Kineto counts from a base on CLOCK_REALTIME.
+        to_monotonic = kineto.get("baseTimeNanoseconds", 0) - realtime_ahead_ns()
+        base = self.phases[0][3]
+        events = [self.phase_event(base, *phase) for phase in self.phases]
+        records = self.gpu_records if self.on_gpu else self.cpu_records
+        count = len(events)
+        for event, args in records(kineto["traceEvents"]):
+            start = round(event["ts"] * 1000) + to_monotonic - base
+            events.append({"ph": "X", "cat": event["cat"] if self.on_gpu else "kernel",
+                           "name": event["name"], "pid": event["pid"], "tid": event["tid"],
+                           "ts": start / 1000, "dur": event.get("dur", 0), "args": args})
+        if len(events) == count:
+            raise RuntimeError("it recorded nothing on the device")
+        header = {"schemaVersion": 1, "baseTimeNanoseconds": base, "clock": "steady",
+                  "source": self.source}
+        if not self.on_gpu:
+            header["unlinked_records"] = 0  # nothing launches what runs at once
+        with self.path.open("w", encoding="utf-8") as file:
+            json.dump({**header, "traceEvents": events}, file, separators=(",", ":"))
+
+    def phase_event(self, base, kind, index, tokens, start, end):
+        name = f"decode step {index}" if kind == "decode" else f"{kind} {index}"
+        return {"ph": "X", "cat": "user_annotation", "name": name, "pid": self.PHASES, "tid": 0,
+                "ts": (start - base) / 1000, "dur": (end - start) / 1000,
+                "args": {"kind": kind, "index": index, "tokens": tokens}}
+
+    def gpu_records(self, events):
+        kept = ("device", "stream", "correlation", "bytes")
+        for event in events:
+            if event.get("ph") == "X" and event.get("cat") in self.ON_GPU:
+                args = event.get("args", {})
+                yield event, {key: args[key] for key in kept if key in args}
+
+    @staticmethod
+    def cpu_records(events):
+        ends = {}  # by thread, of the last operator that no other encloses
+        operators = [event for event in events if event.get("cat") == "cpu_op"]
+        for event in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
+            if event["ts"] >= ends.get(event["tid"], event["ts"]):
+                ends[event["tid"]] = event["ts"] + event["dur"]
+                yield event, {"device": 0}
+
+
+def realtime_ahead_ns():
+    """CLOCK_REALTIME - CLOCK_MONOTONIC, from the reading that took least time."""
+    best = None
+    for _ in range(20):
+        before = time.monotonic_ns()
+        realtime = time.time_ns()
+        after = time.monotonic_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, realtime - (before + after) // 2)
+    return best[1]
+
+
 def step_records(now, of, ended):
     yield {"type": "tokens", "ns": now, "of": of}
     for reason, ids in ended.items():
@@ -132,6 +220,7 @@ class HuggingFace:
         self.last_only = {name: 1} if name else {}
         self.has_cache_position = "cache_position" in forward
         self.static_cache = None
+        self.trace = None  # of the pass that runs, if it is traced
         self.decode_forward = self.model.forward
         if self.mode == "static_compile":
             self.decode_forward = torch.compile(self.model.forward, mode=self.compile_mode,
@@ -199,8 +288,14 @@ class HuggingFace:
                 "version": self.transformers.__version__,
                 "device": torch.cuda.get_device_name(0) if self.on_gpu else "cpu",
                 "vocab_size": self.model.get_input_embeddings().weight.shape[0],
-                "can": ["score"], "frameworks": frameworks, "kernels": kernels,
-                "weight_bytes": sum(seen.values())}
+                "can": ["score", "trace"] if self.can_trace() else ["score"],
+                "frameworks": frameworks, "kernels": kernels, "weight_bytes": sum(seen.values())}
+
+    def can_trace(self):
+        """Is all that runs recorded? What is compiled for a CPU leaves no records."""
+        activity = PassTrace.activity(self.torch, self.on_gpu)
+        return (activity in self.torch.profiler.supported_activities() and
+                (self.on_gpu or self.mode == "eager"))
 
     def new_cache(self, rows):
         """An empty cache for one batch."""
@@ -281,14 +376,20 @@ class HuggingFace:
         columns = ids.shape[1]
         host = tokens.tolist()
         now = time.monotonic_ns()
+        if self.trace:
+            read = sum(len(request["prompt"]) for request in requests)
+            self.trace.phase("prefill", 0, read, start, now)
         self.output.step(prefill_records, start, now, batch.ids)
         self.output.step(step_records, now, *batch.take(host))
         steps = 0
         while batch.running:
+            start = time.monotonic_ns()
             mask = self.grow(mask)
             tokens = self.decode(tokens, mask, columns, cache).argmax(-1)
             host = tokens.tolist()  # the one synchronisation of the step
             now = time.monotonic_ns()
+            if self.trace:
+                self.trace.phase("decode", steps, len(batch.running), start, now)
             columns += 1
             steps += 1
             self.output.step(step_records, now, *batch.take(host))
@@ -297,6 +398,29 @@ class HuggingFace:
     def generate(self, message):
         if message["sampling"] != "greedy":
             raise Unsupported(f"sampling {message['sampling']!r}, expected greedy")
+        if "trace" in message:
+            self.generate_traced(message)
+        else:
+            self.output.say(self.run_pass(message))
+
+    def generate_traced(self, message):
+        """One batch, recorded; what goes wrong with the recording does not concern the pass."""
+        self.trace = PassTrace(self.torch, self.on_gpu, message["trace"]["path"])
+        try:
+            with self.trace.profiler:
+                end = self.run_pass(message)
+            try:
+                self.trace.write()
+                end["trace"] = "written"
+            except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+                traceback.print_exc()
+                end["trace_error"] = f"torch.profiler: {type(error).__name__}: {error}"
+        finally:
+            self.trace = None
+        self.output.say(end)
+
+    def run_pass(self, message):
+        """All records of a pass but the last, which is returned."""
         torch = self.torch
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
@@ -314,9 +438,8 @@ class HuggingFace:
         self.output.flush()
         peak = (torch.cuda.max_memory_allocated() if self.on_gpu else
                 resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        self.output.say({"type": "end", "pass": message["pass"], "ns": end,
-                         "prefill_steps": len(batches), "decode_steps": steps,
-                         "peak_bytes": peak})
+        return {"type": "end", "pass": message["pass"], "ns": end,
+                "prefill_steps": len(batches), "decode_steps": steps, "peak_bytes": peak}
 
     def say_logits(self, position, logits):
         raw = logits.float().cpu().numpy().astype("<f4").tobytes()

@@ -46,6 +46,23 @@ TEST(BuiltInRules, NameTheOperationsOfTheCpuEngine) {
                   {"quantize_activations", TimeClass::kQuantize}});
 }
 
+TEST(BuiltInRules, NameTheOperatorsOfPyTorchOnACpu) {
+  expect_kernels({{"aten::linear", TimeClass::kGemm},
+                  {"aten::scaled_dot_product_attention", TimeClass::kAttention},
+                  {"aten::softmax", TimeClass::kAttention},
+                  {"aten::layer_norm", TimeClass::kNorm},
+                  {"aten::argmax", TimeClass::kSampling},
+                  {"aten::rsqrt", TimeClass::kElementwise},
+                  {"aten::index_select", TimeClass::kElementwise},
+                  {"aten::cat", TimeClass::kElementwise},
+                  {"aten::to", TimeClass::kElementwise},
+                  {"aten::view", TimeClass::kLaunchGap},
+                  {"aten::t", TimeClass::kLaunchGap},
+                  {"aten::empty_strided", TimeClass::kLaunchGap},
+                  {"aten::scan", TimeClass::kUnclassified},
+                  {"aten::linear_backward", TimeClass::kUnclassified}});
+}
+
 TEST(BuiltInRules, KindDecidesBeforeTheName) {
   const Classifier& rules = Classifier::built_in();
   EXPECT_EQ(rules.classify(ActivityKind::kMemcpy, "kv_concat"), TimeClass::kMemcpy);
@@ -144,6 +161,26 @@ TEST(BuiltInRules, NameTheKernelsOfPublicStacks) {
         TimeClass::kSampling},
        {"void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(...)",
         TimeClass::kSampling},
+       // What PyTorch calls for attention, for masks and for positions.
+       {"void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, "
+        "4>>(...)",
+        TimeClass::kAttention},
+       {"void pytorch_flash::flash_fwd_splitkv_combine_kernel<...>(...)", TimeClass::kAttention},
+       {"fmha_cutlassF_f16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<...>)",
+        TimeClass::kAttention},
+       {"cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128",
+        TimeClass::kAttention},
+       {"void cudnn::fusion::lean_reduction_kernel<false, false, false>(void*, float*, ...)",
+        TimeClass::kAttention},
+       {"nvjet_hsh_64x8_64x16_4x1_v_bz_TNN", TimeClass::kGemm},
+       {"void gemvx::kernel<int, int, __half, __half, __half, float, false>(...)",
+        TimeClass::kGemm},
+       {"void at::native::tensor_kernel_scan_innermost_dim<long, std::plus<long>>(...)",
+        TimeClass::kElementwise},
+       {"void at::native::triu_tril_kernel<bool, int, true, 8, false>(...)",
+        TimeClass::kElementwise},
+       {"void at::native::(anonymous namespace)::CatArrayBatchedCopy_contig<...>(...)",
+        TimeClass::kElementwise},
        {"void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16>(...)", TimeClass::kQuantize}});
 }
 

@@ -126,9 +126,9 @@ TEST_F(Query, AllowsWhatOnlyInforms) {
 
 TEST_F(Query, ViewNames) {
   EXPECT_EQ(store_.view_names().value(),
-            (std::vector<std::string>{"v_blocks", "v_decomposition", "v_history", "v_latency",
-                                      "v_requests", "v_runs", "v_serving", "v_stack_summary",
-                                      "v_threats", "v_token_time"}));
+            (std::vector<std::string>{"v_blocks", "v_decomposition", "v_device_time", "v_history",
+                                      "v_latency", "v_requests", "v_runs", "v_serving",
+                                      "v_stack_summary", "v_threats", "v_token_time"}));
 }
 
 TEST_F(Query, DamagedContentIsAnErrorNotACrash) {

@@ -236,6 +236,26 @@ TEST_F(Views, TokenTimeHasEveryClassAndSumsToTheWindow) {
             (Lines{"gemm|compute|1001|125.125", "launch_gap|coordination|37|4.625"}));
 }
 
+TEST_F(Views, DeviceTimeByNameAndPhase) {
+  const auto cells = add_run("exp", {"a"});
+  TraceRow trace{.cell_id = cells[0]};
+  trace.phases = {
+      {"prefill", 0, 8, 100, 200}, {"decode", 0, 1, 200, 250}, {"decode", 1, 1, 260, 300}};
+  trace.activities = {{"runtime", "launch", 0, 0, 100, 110, 1, 0},
+                      {"kernel", "product", 0, 0, 110, 150, 1, 0},
+                      {"kernel", "product", 0, 0, 190, 215, 2, 0},  // counts where it starts
+                      {"kernel", "product", 0, 0, 220, 230, 3, 0},
+                      {"kernel", "product", 0, 0, 260, 275, 4, 0},
+                      {"memcpy", "copy", 0, 0, 290, 291, 5, 8},
+                      {"kernel", "late", 0, 0, 255, 259, 6, 0},  // between two steps
+                      {"kernel", "inverted", 0, 0, 210, 205, 7, 0}};
+  ASSERT_TRUE(store_.insert_trace(trace));
+  EXPECT_EQ(rows("SELECT phase, kind, name, records, ns, phase_ns FROM v_device_time"),
+            (Lines{"prefill|kernel|product|2|65|100", "prefill|runtime|launch|1|10|100",
+                   "decode|kernel|product|2|25|90", "decode|memcpy|copy|1|1|90",
+                   "NULL|kernel|late|1|4|NULL"}));
+}
+
 TEST_F(Views, ThreatsNewestAndWorstFirst) {
   for (int run = 0; run < 2; ++run) {
     add_run("exp", {"a"});

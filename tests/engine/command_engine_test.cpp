@@ -16,6 +16,7 @@
 #include "engine/step_cost.h"
 #include "tests/support/fake_command.h"
 #include "tests/support/record_sink.h"
+#include "tests/support/temp_dir.h"
 
 namespace triptych {
 namespace {
@@ -131,7 +132,39 @@ TEST(CommandEngine, WhatItCannotDoIsRefused) {
   EXPECT_EQ(engine->generate(late, nullptr).error().code, ErrorCode::kUnsupported);
   RecordSink sink;
   EXPECT_EQ(engine->generate(three_requests(), &sink).error().code, ErrorCode::kUnsupported);
+  EXPECT_FALSE(engine->writes_traces());
+  EXPECT_EQ(engine->generate_to_file(three_requests(), {}).error().code, ErrorCode::kUnsupported);
   EXPECT_TRUE(engine->generate(three_requests(), nullptr));  // none of them ended it
+}
+
+TEST(CommandEngine, WritesATraceWhereItCan) {
+  const auto engine = start(fake_command("ok", {{"can", {"trace"}}}));
+  ASSERT_TRUE(engine);
+  EXPECT_TRUE(engine->writes_traces());
+  EXPECT_FALSE(engine->can_trace()) << "it tells no sink";
+  const TempDir folder;
+  const TraceFile file{.path = folder / "trace.json", .steps = 3};
+  const auto result = engine->generate_to_file(three_requests(), file);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->requests[0].tokens.size(), 4U);
+  EXPECT_TRUE(std::filesystem::exists(file.path));
+  EXPECT_EQ(engine->memory().peak_bytes(), 1000) << "a traced pass says nothing of its memory";
+  ASSERT_TRUE(engine->generate(three_requests(), nullptr));
+  EXPECT_EQ(engine->memory().peak_bytes(), 3000);
+}
+
+TEST(CommandEngine, APassWithoutATraceDoesNotEndIt) {
+  for (const auto& [fault, reason] :
+       {std::pair("error", "no profiler in this build"),
+        std::pair("untold", "neither \"trace\" nor \"trace_error\"")}) {
+    const auto engine = start(fake_command("ok", {{"can", {"trace"}}, {"trace", fault}}));
+    ASSERT_TRUE(engine);
+    const auto result = engine->generate_to_file(three_requests(), {.path = "/none", .steps = 3});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
+    EXPECT_THAT(result.error().message, HasSubstr(reason));
+    EXPECT_TRUE(engine->generate(three_requests(), nullptr));
+  }
 }
 
 TEST(CommandEngine, ARequestBeyondItsLimitsIsNotSent) {

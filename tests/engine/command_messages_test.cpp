@@ -48,6 +48,9 @@ TEST(CommandMessages, GenerateAndScoreCarryTheTokens) {
             Json::parse(R"({"type": "generate", "pass": 4, "concurrency": 2, "sampling": "greedy",
       "requests": [{"id": 0, "prompt": [5, 6], "max_new_tokens": 3, "ignore_eos": true},
       {"id": 1, "prompt": [7], "max_new_tokens": 1, "ignore_eos": false, "arrival_ns": 12}]})"));
+  const TraceFile trace{.path = "/t/a.json", .steps = 16};
+  const Json traced = Json::parse(generate_message(4, 2, requests, &trace));
+  EXPECT_EQ(traced["trace"], Json::parse(R"({"path": "/t/a.json", "steps": 16})"));
   EXPECT_EQ(Json::parse(score_message(std::vector<int32_t>{1, 2, 3}, 2)),
             Json::parse(R"({"type": "score", "tokens": [1, 2, 3], "prefill_tokens": 2})"));
 }
@@ -57,6 +60,10 @@ TEST(CommandMessages, ReadyTellsWhatRuns) {
   ASSERT_TRUE(ready) << ready.error().to_string();
   EXPECT_TRUE(ready->can_score);
   EXPECT_FALSE(ready->can_arrivals);
+  EXPECT_FALSE(ready->can_trace);
+  Json able = ready_record();
+  able["can"] = {"trace", "fly"};
+  EXPECT_TRUE(parse_ready(able)->can_trace);
   EXPECT_EQ(ready->vocab_size, 100);
   EXPECT_EQ(ready->weight_bytes, 77);
   EXPECT_EQ(ready->text(), "mine 2.5 on Some GPU: attention=x; cuda 13.0, torch 2.11");

@@ -14,6 +14,7 @@
 #include "engine/command_engine.h"
 #include "engine/synthetic_directory.h"
 #include "engine/weight_shapes.h"
+#include "profiler/trace_json.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {
@@ -146,6 +147,47 @@ TEST_P(HfTransformers, TokensAreThoseOfTheBuiltInEngine) {
     // Either of the two may be off by the tolerance.
     EXPECT_LT(last[0] - last[1], 2 * GetParam().tolerance) << "request " << r << " token " << same;
   }
+}
+
+/// On a CPU its operators are what the device did; what is compiled leaves no records.
+TEST_P(HfTransformers, WritesATraceOfItsSteps) {
+  EXPECT_EQ(adapter_->writes_traces(), GetParam().mode == std::string("eager"));
+  if (!adapter_->writes_traces()) return;
+  std::vector<Request> asked = requests();
+  asked.resize(3);  // 5, 30 and 17 prompt tokens; 20, 12 and 20 new ones
+  const TraceFile file{.path = folder_ / "trace.json", .steps = 19};
+  const int64_t before = now_ns();
+  const auto result = adapter_->generate_to_file(asked, file);
+  ASSERT_TRUE(result) << result.error().to_string();
+  const auto trace = read_trace_json(file.path);
+  ASSERT_TRUE(trace) << trace.error().to_string();
+  EXPECT_EQ(trace->clock, "steady");
+  EXPECT_EQ(trace->quality.unlinked, 0);
+  EXPECT_EQ(trace->quality.inverted, 0);
+  ASSERT_EQ(trace->phases.size(), 20U);
+  EXPECT_EQ(trace->phases[0].kind, PhaseKind::kPrefill);
+  EXPECT_EQ(trace->phases[0].tokens, 52);
+  EXPECT_GE(trace->phases[0].start_ns, before);
+  EXPECT_LE(trace->phases.back().end_ns, now_ns());
+  for (size_t step = 1; step < trace->phases.size(); ++step) {
+    const Phase& phase = trace->phases[step];
+    EXPECT_EQ(phase.kind, PhaseKind::kDecode);
+    EXPECT_EQ(phase.tokens, step <= 11 ? 3 : 2) << step;
+    EXPECT_EQ(phase.end_ns, result->requests[0].token_ns[step]) << "when the token was there";
+  }
+  // The clocks agree: each step chooses tokens once, in its phase. They are read within 100 us.
+  std::vector<int64_t> chosen;
+  for (const Activity& activity : trace->activities) {
+    if (trace->names[activity.name_id] == "aten::argmax") chosen.push_back(activity.start_ns);
+  }
+  ASSERT_EQ(chosen.size(), trace->phases.size());
+  for (size_t step = 0; step < chosen.size(); ++step) {
+    EXPECT_GT(chosen[step], trace->phases[step].start_ns - 100'000) << step;
+    EXPECT_LT(chosen[step], trace->phases[step].end_ns + 100'000) << step;
+  }
+  const auto left = std::filesystem::directory_iterator(folder_.path());
+  EXPECT_EQ(std::distance(begin(left), end(left)), 2) << "model and trace";
+  EXPECT_TRUE(adapter_->generate(asked, nullptr)) << "it goes on without a trace";
 }
 
 TEST_P(HfTransformers, SaysWhatItIs) {

@@ -128,6 +128,14 @@ TEST_F(CliTest, AStoredTraceAndItsExportAreAttributedAlike) {
   EXPECT_THAT(csv.err, HasSubstr("window " + std::to_string(sum) + " ns"))
       << "the classes sum to the window";
 
+  const Ended prompts = run({"attribute", file, "--phase", "prefill"});
+  EXPECT_EQ(prompts.code, kExitOk) << prompts.err;
+  EXPECT_THAT(prompts.out, HasSubstr("prefill of 16 tokens, residual 0 ns"));
+  const std::string steps = write("steps.json", R"({"traceEvents": [{"ph": "X", "cat": "kernel",
+      "name": "gemm", "ts": 1, "dur": 2}]})");
+  EXPECT_THAT(run({"attribute", steps}).out, HasSubstr("window 2000 ns, whole trace"));
+  EXPECT_THAT(run({"attribute", steps, "--phase", "prefill"}).err, HasSubstr("no prefill"));
+
   const std::string rules = write("rules.yaml", "- {class: gemm, kind: kernel}\n");
   const Ended own = run({"attribute", file, "--rules", rules});
   EXPECT_EQ(own.code, kExitOk) << own.err;

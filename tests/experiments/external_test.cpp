@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "experiments/report.h"
@@ -18,6 +20,30 @@ namespace {
 
 using test::count;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Temporary files go to a folder of their own, which shows what is left of them.
+class TemporaryFiles {
+ public:
+  explicit TemporaryFiles(const std::filesystem::path& folder) : folder_(folder) {
+    std::filesystem::create_directory(folder);
+    const char* before = std::getenv("TMPDIR");
+    if (before != nullptr) before_ = before;
+    ::setenv("TMPDIR", folder.c_str(), 1);
+  }
+  ~TemporaryFiles() { before_ ? ::setenv("TMPDIR", before_->c_str(), 1) : ::unsetenv("TMPDIR"); }
+  [[nodiscard]] std::string left() const {
+    std::string names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      names += entry.path().filename().string() + " ";
+    }
+    return names;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::optional<std::string> before_;
+};
 
 class ExternalTest : public ::testing::Test {
  protected:
@@ -83,6 +109,66 @@ TEST_F(ExternalTest, IsAStackLikeAnyOther) {
   EXPECT_EQ(run("{can: [score]}").end, RunEnd::kNothingToRun);
   // Its options are part of what it is.
   EXPECT_EQ(run("{can: [score], tokens: 2}").end, RunEnd::kComplete);
+}
+
+TEST_F(ExternalTest, ItsTraceIsDividedLikeThatOfTheBuiltInStacks) {
+  const TemporaryFiles temporary(folder_ / "tmp");
+  const RunOutcome outcome = run("{can: [score, trace], step_ms: 4}");
+  EXPECT_EQ(outcome.end, RunEnd::kComplete);
+  EXPECT_EQ(rows("SELECT count(*) FROM trace JOIN cell USING (cell_id) WHERE stack = 'hf' AND "
+                 "steps = 2 AND clock = 'steady' AND unlinked = 0"),
+            2);
+  EXPECT_EQ(rows("SELECT sum(ns) - min(window_ns) - max(window_ns) FROM v_token_time "
+                 "WHERE stack = 'hf'"),
+            0);
+  // Half of each step is a product, a quarter a copy, the last quarter nothing.
+  const auto percent = [&](const std::string& condition) {
+    return rows("SELECT round(100.0 * sum(ns) FILTER (WHERE " + condition +
+                ") / sum(ns)) FROM v_token_time WHERE stack = 'hf'");
+  };
+  EXPECT_NEAR(static_cast<double>(percent("class = 'gemm'")), 50, 2);
+  EXPECT_NEAR(static_cast<double>(percent("class = 'memcpy'")), 25, 2);
+  EXPECT_NEAR(static_cast<double>(percent("class IN ('launch_gap', 'host_wait')")), 25, 2);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell_facts JOIN cell USING (cell_id) "
+                 "WHERE stack = 'hf' AND trace_dilation > 0.2"),
+            2);
+  // Prompts are in the trace, too.
+  EXPECT_EQ(rows("SELECT sum(phase.tokens) FROM phase JOIN trace USING (trace_id) JOIN cell "
+                 "USING (cell_id) WHERE stack = 'hf' AND kind = 'prefill'"),
+            3 * rows("SELECT prompt_tokens FROM cell LIMIT 1"));
+  EXPECT_THAT(report(outcome.run_id), Not(HasSubstr("trace_of_others")));
+  EXPECT_TRUE(temporary.left().empty()) << temporary.left();
+}
+
+TEST_F(ExternalTest, ABadTraceIsAThreatAndNoFailure) {
+  const TemporaryFiles temporary(folder_ / "tmp");
+  for (const auto& [fault, reason] :
+       {std::pair("error", "no profiler in this build"), std::pair("untold", "says neither"),
+        std::pair("no_file", "it wrote no trace, although it says so"),
+        std::pair("empty", "the engine's trace"),
+        std::pair("truncated", "the engine's trace: not JSON at byte"),
+        std::pair("huge", "the engine's trace: 1.0 GiB, expected at most 1"),
+        std::pair("overlap", "starts before the phase in front of it ends"),
+        std::pair("other_clock", "100 % of its device time lies outside of its phases"),
+        std::pair("no_tokens", "decode step 0 says no number of tokens"),
+        std::pair("no_device", "it has no record of a device"),
+        std::pair("no_steps", "it has no decode step"),
+        std::pair("more_steps", "it has 3 decode steps, the pass had 2"),
+        std::pair("dies", "profiler: segmentation fault")}) {
+    SCOPED_TRACE(fault);
+    const RunOutcome outcome = run(std::string("{can: [score, trace], trace: ") + fault + "}");
+    EXPECT_EQ(outcome.end, RunEnd::kComplete);
+    for (const db::CellRow& cell : cells(outcome.run_id)) EXPECT_EQ(cell.status, "done");
+    const std::string run_id = std::to_string(outcome.run_id);
+    EXPECT_EQ(rows("SELECT count(*) FROM trace JOIN cell USING (cell_id) WHERE stack = 'hf' AND "
+                   "run_id = " +
+                   run_id),
+              0);
+    EXPECT_EQ(
+        rows("SELECT count(*) FROM threat WHERE code = 'trace_failed' AND run_id = " + run_id), 2);
+    EXPECT_THAT(report(outcome.run_id), HasSubstr(reason));
+    EXPECT_TRUE(temporary.left().empty()) << temporary.left();
+  }
 }
 
 TEST_F(ExternalTest, WithoutLogitsTokensAreCompared) {
@@ -157,6 +243,35 @@ TEST_F(ExternalTest, AnInterruptIsNoFailureAndTheRunGoesOnLater) {
   ASSERT_TRUE(outcome) << outcome.error().to_string();
   EXPECT_EQ(outcome->end, RunEnd::kInterrupted);
   EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status <> 'planned'"), 0);
+}
+
+TEST_F(ExternalTest, AnInterruptedTraceLeavesNothingAndIsMadeLater) {
+  const TemporaryFiles temporary(folder_ / "tmp");
+  std::atomic<bool> interrupted = false;
+  options_.interrupted = &interrupted;
+  std::jthread user([&](const std::stop_token& stop) {
+    while (!stop.stop_requested() && temporary.left().find("triptych-trace") == std::string::npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    interrupted = true;
+  });
+  EXPECT_EQ(run("{can: [score, trace], trace: endless}").end, RunEnd::kInterrupted);
+  user.join();
+  EXPECT_TRUE(temporary.left().empty()) << temporary.left();
+  EXPECT_EQ(rows("SELECT count(*) FROM cell WHERE status <> 'planned'"), 0);
+  EXPECT_EQ(rows("SELECT count(*) FROM block JOIN cell USING (cell_id) WHERE stack = 'hf'"), 5);
+
+  // The blocks are there, so this process runs none of them before the trace.
+  interrupted = false;
+  ::setenv("FAKE_ENGINE_HURRY", "1", 1);
+  EXPECT_EQ(run("{can: [score, trace], trace: endless}").end, RunEnd::kComplete);
+  ::unsetenv("FAKE_ENGINE_HURRY");
+  EXPECT_EQ(rows("SELECT count(*) FROM trace JOIN cell USING (cell_id) WHERE stack = 'hf'"), 2);
+  EXPECT_EQ(rows("SELECT count(*) FROM block JOIN cell USING (cell_id) WHERE stack = 'hf'"), 10);
+  EXPECT_EQ(rows("SELECT count(*) FROM cell_facts JOIN cell USING (cell_id) WHERE stack = 'hf' AND "
+                 "peak_bytes = 3000"),
+            2)
+      << "a warm-up came before the trace, and told the memory";
 }
 
 TEST_F(ExternalTest, ThePlanKnowsItsProgram) {

@@ -112,5 +112,18 @@ TEST(Summary, DilationComparesTheSameSteps) {
   EXPECT_EQ(trace_dilation(trace, blocks), std::nullopt);
 }
 
+TEST(Summary, DilationKnowsNoPromptsOfOthers) {
+  db::TraceRow trace;
+  trace.steps = 2;
+  trace.window_ns = 30;
+  // While the first request waits for its second token, the second one's prompt is read; the third
+  // begins when one of them has ended.
+  db::BlockRow timed = block(0, 5, {210, 10, 90});
+  timed.requests[0].ttft_ns = 100;
+  timed.requests.push_back({.request_index = 1, .ttft_ns = 300, .itl_ns = {10, 10}});
+  timed.requests.push_back({.request_index = 2, .ttft_ns = 900, .itl_ns = {7}, .submit_ns = 500});
+  EXPECT_EQ(trace_dilation(trace, {&timed, 1}), 1.5);
+}
+
 }  // namespace
 }  // namespace triptych

@@ -70,6 +70,12 @@ TEST_F(ThreatsTest, AnotherEngineHasNoTraceAndMaybeNoLogits) {
                            {"outputs_differ", "serious"}}));
 }
 
+TEST_F(ThreatsTest, AnotherEnginesTraceThatFailedIsNamedOnce) {
+  cells_[0].stack.engine = "command";
+  cells_[0].trace_error = "no profiler";
+  EXPECT_EQ(find(), (Found{{"trace_failed", "warning"}}));
+}
+
 TEST_F(ThreatsTest, FewBlocks) {
   cells_[1].blocks.resize(7);
   EXPECT_EQ(find(), (Found{{"few_blocks", "warning"}}));

@@ -54,6 +54,14 @@ INSERT INTO v_blocks VALUES (1, NULL, NULL), (2, 2e6, 30e3), (2, 4e6, 50e3), (3,
 CREATE TABLE v_token_time (experiment, cell, class, ns);
 INSERT INTO v_token_time VALUES ('toy', 'fast@{ONE}', 'gemm', 20), ('toy', 'fast@{ONE}', 'launch_gap', 70),
   ('toy', 'fast@{ONE}', 'host_wait', 10), ('toy', 'fast@{MANY}', 'gemm', 90), ('toy', 'fast@{MANY}', 'launch_gap', 10);
+CREATE TABLE v_device_time (experiment, cell, phase, kind, name, records, ns, phase_ns);
+INSERT INTO v_device_time VALUES
+  ('toy', 'slow@{ONE}', 'prefill', 'kernel', 'nvjet_sm90_hsh_64x8_2x1', 2, 3e6, 8e6),
+  ('toy', 'slow@{ONE}', 'prefill', 'kernel', 'nvjet_sm90_hsh_320x128_TNT', 1, 1e6, 8e6),
+  ('toy', 'slow@{ONE}', 'prefill', 'kernel', 'void at::native::(anonymous namespace)::Cat<float, 4>(int)', 4, 2e6, 8e6),
+  ('toy', 'slow@{ONE}', 'prefill', 'runtime', 'cudaLaunchKernel', 9, 7e6, 8e6),
+  ('toy', 'slow@{ONE}', 'decode', 'kernel', 'nvjet_sm90_hsh_64x8_2x1', 2, 3e6, 9e6),
+  ('toy', 'fast@{READING}', 'prefill', 'kernel', 'a', 1, 9e6, 1e7);
 CREATE TABLE v_threats (experiment, severity, code, message);
 INSERT INTO v_threats VALUES ('toy', 'note', 'b', 'x | y'), ('toy', 'serious', 'z', 'first'),
   ('other', 'serious', 'z', 'second'), ('toy', 'warning', 'a', 'w');
@@ -125,6 +133,34 @@ class GpuTablesTest(unittest.TestCase):
         self.assertEqual(rows[0], ["1", "slow", "8.00", "1.00", "2.67", "-", "-", "-", "-", "-"])
         self.assertEqual(rows[1], ["1", "fast", "3.30", "2.00", "1.10", "40", "-", "3000", "80%", "host"])
         self.assertEqual(rows[2][-2:], ["10%", "device"])
+
+    def test_idle_time_of_an_engine_that_wrote_a_trace(self):
+        self.database.executemany("INSERT INTO v_token_time VALUES ('toy', ?, ?, ?)", [
+            (f"slow@{ONE}", "elementwise", 30), (f"slow@{ONE}", "launch_gap", 60), (f"slow@{ONE}", "host_wait", 1)])
+        _, rows = gpu_tables.bound(self.database, "toy/paper")
+        self.assertEqual(rows[0], ["1", "slow", "8.00", "1.00", "2.67", "-", "-", "-", "67%", "host"])
+
+    def test_what_prompts_are_read_with(self):
+        columns, rows = gpu_tables.prompt_kernels(self.database, "toy")
+        self.assertEqual(columns[2:], ["what ran", "times", "ms", "share"])
+        self.assertEqual(rows, [
+            ["slow", "1", "nvjet", "3", "4.00", "50.0%"], ["slow", "1", "at::native::Cat", "4", "2.00", "25.0%"],
+            ["slow", "1", "nothing", "", "2.00", "25.0%"],
+            ["fast", "8", "a", "1", "9.00", "90.0%"], ["fast", "8", "nothing", "", "1.00", "10.0%"]])
+
+    def test_short_kernels_are_summed(self):
+        self.database.executemany(
+            "INSERT INTO v_device_time VALUES ('toy', ?, 'prefill', 'kernel', ?, 1, ?, 8e6)",
+            [(f"slow@{ONE}", letter, 1e4) for letter in "abcdefgh"])
+        _, rows = gpu_tables.prompt_kernels(self.database, "toy")
+        self.assertEqual([row[2:] for row in rows[8:10]], [
+            ["all others", "2", "0.02", "0.2%"], ["nothing", "", "1.92", "24.0%"]])
+
+    def test_without_records_the_table_says_so(self):
+        none = [["-", "-", "no records of prompts are stored", "-", "-", "-"]]
+        self.assertEqual(gpu_tables.prompt_kernels(self.database, "other")[1], none)
+        self.database.execute("DROP TABLE v_device_time")  # of an older program
+        self.assertEqual(gpu_tables.prompt_kernels(self.database, "toy")[1], none)
 
     def test_engines_tell_what_ran(self):
         _, rows = gpu_tables.engines(self.database, "toy")

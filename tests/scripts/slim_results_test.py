@@ -50,7 +50,12 @@ class SlimResultsTest(unittest.TestCase):
                         "--set", "measure.blocks=2"], check=True, capture_output=True)
         before = {view: self.rows(f"SELECT * FROM {view}") for view in SAME}
         size = self.path.stat().st_size
+        records = self.rows("SELECT * FROM v_device_time")
+        self.assertEqual(self.slim("--records", "tiny", "--records", "other"), (0, ""))
+        self.assertEqual(self.rows("SELECT * FROM v_device_time"), records)
+        self.assertGreater(len(records), 0)
         self.assertEqual(self.slim(), (0, ""))
+        self.assertEqual(self.rows("SELECT count(*) FROM name"), [(0,)])
         self.assertLess(self.path.stat().st_size, size)
         self.assertEqual({view: self.rows(f"SELECT * FROM {view}") for view in SAME}, before)
         self.assertEqual(self.rows("SELECT DISTINCT request_index FROM v_requests WHERE itl_ns = '[]'"), [(1,), (2,)])

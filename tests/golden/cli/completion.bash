@@ -25,6 +25,7 @@ _triptych() {
     attribute:--cell) return ;;
     attribute:--run) return ;;
     attribute:--rules) files=1 ;;
+    attribute:--phase) words='decode prefill' ;;
     attribute:--format) words='table csv json' ;;
     export:--db) files=1 ;;
     export:--cell) return ;;
@@ -45,7 +46,7 @@ _triptych() {
         resume) words='--db --run --cache --quiet --help' ;;
         report) words='--db --run --format --help' ;;
         query) words='--db --format --limit --help' ;;
-        attribute) words='--db --cell --run --rules --format --allow-dropped --help'; files=1 ;;
+        attribute) words='--db --cell --run --rules --phase --format --allow-dropped --help'; files=1 ;;
         export) words='--db --cell --run --output --help' ;;
         synth) words='--seed --dtype --set --help'; files=1 ;;
         perplexity) words='--weights --runtime --window --threads --format --help'; files=1 ;;
