@@ -106,6 +106,12 @@ struct Launch {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // it ended before the line above
+    // Until its group is enlisted it starts nothing, not even itself: whoever kills the groups then
+    // misses no worker.
+    char go = 0;
+    while (::read(in, &go, 1) < 0) {
+      if (errno != EINTR) give_up('g');
+    }
     // Ignored signals stay ignored over exec, and the child has not asked for that.
     ::signal(SIGXFSZ, SIG_DFL);
     ::signal(SIGPIPE, SIG_DFL);
@@ -171,8 +177,9 @@ Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {
   const pid_t pid = ::fork();
   if (pid < 0) return system_error("fork");
   if (pid == 0) launch.run();
-  enlist_group(pid);
   ::setpgid(pid, pid);  // whoever comes first; the group must exist before it is signalled
+  enlist_group(pid);
+  static_cast<void>(::send(in_parent.get(), "g", 1, MSG_NOSIGNAL));  // Launch::run() waits for it
   report_child.reset(-1);
 
   ChildProcess child;
