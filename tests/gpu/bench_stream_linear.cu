@@ -244,7 +244,7 @@ TRIPTYCH_BENCH(stream_linear_step) {
         const auto norm = [&](bool first, cudaStream_t stream) {
           if (!inside) operands.take_norm(m, order(first), stream);
         };
-        const std::string name = inside ? "stream step" : "stream step, norms apart";
+        const std::string name = inside ? "stream step" : "stream step, norms out";
         bench.row(others == LaunchOrder::kOverlapPrevious ? name + ", ov." : name, text, cost, 1,
                   step(product, norm));
       }
@@ -256,7 +256,7 @@ TRIPTYCH_BENCH(stream_linear_step) {
     const auto norm = [&](bool, cudaStream_t stream) {
       operands.take_norm(m, LaunchOrder::kAfterPrevious, stream);
     };
-    bench.row("cublaslt step", text, cost, 1, step(product, norm));
+    bench.row("library step", text, cost, 1, step(product, norm));
   }
 }
 
